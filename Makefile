@@ -1,0 +1,39 @@
+# Everything from a fresh clone: `make demo` runs the main job, `make test` passes the tests.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test test-slow lint bench setup clean
+
+demo: setup ## step every world, print the rates, save the pictures
+	$(BIN)/python examples/worlds.py --out pictures
+
+test: setup lint ## everything a change must pass, in a few minutes
+	$(BIN)/python -m pytest
+
+test-slow: setup ## the long tests
+	$(BIN)/python -m pytest -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench ## compare speeds; writes benchmarks/results/
+	mkdir -p benchmarks/results
+	$(BIN)/python benchmarks/stepping.py --json benchmarks/results/stepping.json
+
+setup: $(VENV)/.ready ## the environment alone
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) --editable '.[dev]'
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.ready
+	$(INSTALL) '.[bench]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) pictures build *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,69 @@
+"""Step every world with random actions, print the rates, save a picture of each from above and from behind."""
+
+import argparse
+import time
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+from PIL import Image
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from kmyriad.envs import IDS
+from kmyriad.envs.mujoco_vector import MujocoVectorEnv
+from kmyriad.envs.rendering import RenderError
+
+GOALS = {"ant-empty": (6, 3), "ant-maze": (0, 8), "ant-cave": (6, 8), "ant-pyramid": (8, 6), "point-maze": (0, 2)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--replicas", type=int, default=1000, help="replicas per world (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=100, help="control steps per world (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("pictures"), help="folder for the pictures")
+    parser.add_argument("--pixels", type=int, default=480, help="side of a picture (default: %(default)s)")
+    arguments = parser.parse_args()
+
+    console = Console()
+    table = Table("world", "Gymnasium id", "observations", "steps/s", "diverged", "pictures")
+    for name, env_id in track(IDS.items(), "stepping the worlds", console=console, total=len(IDS)):
+        env = gymnasium.make_vec(
+            env_id,
+            num_envs=arguments.replicas,
+            goal=GOALS[name],
+            render_mode="rgb_array",
+            width=arguments.pixels,
+            height=arguments.pixels,
+        )
+        assert isinstance(env, MujocoVectorEnv)
+        env.reset(seed=0)
+        rng = np.random.default_rng(0)
+        seconds = 0.0
+        for _ in range(arguments.steps):
+            actions = np.tanh(0.4 * rng.standard_normal((arguments.replicas, env.world.model.nu)))
+            start = time.perf_counter()
+            *_, info = env.step(actions)
+            seconds += time.perf_counter() - start
+        rate = arguments.replicas * arguments.steps / seconds
+        pictures = save_pictures(env, name, arguments.out)
+        size = str(env.world.features.observation_size)
+        table.add_row(name, env_id, size, f"{rate:,.0f}", str(int(info["diverged"].sum())), pictures)
+        env.close()
+    console.print(table)
+
+
+def save_pictures(env: MujocoVectorEnv, name: str, folder: Path) -> str:
+    """Write `<name>-follow.png` and `<name>-top.png`; returns the folder, or why there are none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        for camera in ("follow", "top"):
+            Image.fromarray(env.render_replica(0, camera)).save(folder / f"{name}-{camera}.png")
+    except RenderError as error:
+        return f"none: {error}"
+    return str(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""The one error that is the user's to mend, and the hint that goes with a misspelt name."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UsageError(ValueError):
+    """Bad input, told in one sentence: what, where, the value received, what to do instead."""
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` where one is close, then the list of known names: the tail of an error sentence."""
+    names = list(known)
+    close = get_close_matches(str(name), names, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return f"{hint}; known: {', '.join(names)}"

@@ -1,0 +1,186 @@
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+from kmyriad.errors import UsageError
+
+UNSTABLE = {"armature": 1e-6, "timestep": 0.2, "horizon": 40}
+"""Physics that is certain to break."""
+
+
+def test_a_diverging_replica_is_frozen_and_flagged_in_the_same_step(make_vec):
+    env = make_vec("kmyriad/AntEmpty-v0", 50, goal=(0, 0), **UNSTABLE)
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    frozen_at: dict[int, np.ndarray] = {}
+    last = env.get_state()
+    for _ in range(39):
+        observation, reward, _, truncated, info = env.step(rng.choice([-1.0, 1.0], (50, 8)))
+        assert np.isfinite(observation).all()
+        assert env.observation_space.contains(observation)
+        state = env.get_state()
+        assert np.isfinite(state.physics).all()
+        for replica in np.flatnonzero(info["diverged"]):
+            frozen_at.setdefault(replica, last.physics[replica])
+            np.testing.assert_array_equal(state.physics[replica], frozen_at[replica])
+            assert reward[replica] == 0
+        assert frozen_at.keys() == set(np.flatnonzero(info["diverged"]))
+        last = state
+    assert len(frozen_at) > 5
+    _, _, _, truncated, _ = env.step(rng.choice([-1.0, 1.0], (50, 8)))
+    assert truncated.all()  # its clock went on: the episode ends with the others'
+    _, _, _, _, info = env.step(np.zeros((50, 8)))
+    assert not info["diverged"].any()
+
+
+def test_others_go_on_as_if_the_diverged_were_not_there(make_vec):
+    alone, beside = make_vec("kmyriad/AntEmpty-v0", 1), make_vec("kmyriad/AntEmpty-v0", 2)
+    alone.reset(), beside.reset()
+    state = beside.get_state()
+    state.physics[1, 16:30] = 1e7  # qvel of the second: absurd
+    beside.set_state(state)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        actions = rng.uniform(-1, 1, (2, 8))
+        observation, *_, info = beside.step(actions)
+        np.testing.assert_array_equal(observation[0], alone.step(actions[:1])[0][0])
+        assert info["diverged"].tolist() == [False, True]
+
+
+def test_mujocos_warnings_reach_neither_terminal_nor_log(tmp_path):
+    program = f"""
+import gymnasium, kmyriad, numpy as np
+env = gymnasium.make_vec("kmyriad/AntEmpty-v0", 50, **{UNSTABLE!r})
+env.reset(seed=0)
+rng = np.random.default_rng(0)
+for _ in range(30):
+    info = env.step(rng.choice([-1.0, 1.0], (50, 8)))[4]
+print(int(info["diverged"].sum()))
+"""
+    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(result.stdout) > 5
+    assert result.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_users_own_warning_handler_is_put_back(make_vec):
+    import mujoco
+
+    def handler(message: str) -> None:
+        pass
+
+    mujoco.set_mju_user_warning(handler)
+    try:
+        env = make_vec("kmyriad/AntEmpty-v0", 1)
+        env.reset()
+        env.step(np.zeros((1, 8)))
+        assert mujoco.get_mju_user_warning() is handler
+    finally:
+        mujoco.set_mju_user_warning(None)
+
+
+def test_staggered_ages_end_in_turn(make_vec):
+    env = make_vec("kmyriad/PointMaze-v0", 3, horizon=10)
+    env.reset()
+    state = env.get_state()
+    state.age[:] = [0, 4, 8]
+    env.set_state(state)
+    ends = np.array([env.step(np.zeros((3, 2)))[3] for _ in range(10)])
+    assert [np.flatnonzero(column)[0] for column in ends.T] == [9, 5, 1]
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        (np.full((2, 8), np.nan), "action 0 of replica 0 is nan"),
+        (np.where(np.arange(16).reshape(2, 8) == 11, np.inf, 0.0), "action 3 of replica 1 is inf"),
+        (np.zeros((2, 7)), r"shape \(2, 8\).*got \(2, 7\)"),
+        (np.zeros((8, 2)), r"shape \(2, 8\).*got \(8, 2\)"),
+        (np.zeros(8), r"shape \(2, 8\).*got \(8,\)"),
+        (np.zeros((2, 8), int), "must be floats.*int64"),
+        (np.zeros((2, 8), bool), "must be floats.*bool"),
+        ([["left"] * 8] * 2, "must be floats.*"),
+        (None, "must be floats.*object"),
+    ],
+)
+def test_bad_actions_are_refused_in_one_sentence(actions, message, make_vec):
+    env = make_vec("kmyriad/AntEmpty-v0", 2)
+    env.reset()
+    before = env.get_state().physics
+    with pytest.raises(UsageError, match=message) as error:
+        env.step(actions)
+    assert "\n" not in str(error.value)
+    np.testing.assert_array_equal(env.get_state().physics, before)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "num_envs", "settings", "message"),
+    [
+        ("AntEmpty", 0, {}, "num_envs must be at least 1; got 0"),
+        ("AntEmpty", 1, {"threads": 0}, "threads must be at least 1"),
+        ("AntEmpty", 1, {"size": 4}, "size must be an odd number"),
+        ("AntMaze", 1, {"size": 1}, "size must be an odd number of at least 3"),
+        ("AntEmpty", 1, {"terrain": "pyramide"}, "unknown terrain 'pyramide' .did you mean 'pyramid'"),
+        ("AntEmpty", 1, {"map": "u"}, "map goes with terrain 'maze' only"),
+        ("AntMaze", 1, {"map": "larg"}, "did you mean 'large'"),
+        ("AntEmpty", 1, {"armature": -1.0}, "armature must be a number above 0; got -1.0"),
+        ("AntEmpty", 1, {"density": 0.0}, "density must be"),
+        ("AntEmpty", 1, {"timestep": float("nan")}, "timestep must be"),
+        ("AntEmpty", 1, {"decimation": 0}, "decimation must be at least 1"),
+        ("AntEmpty", 1, {"horizon": 0}, "horizon must be at least 1"),
+        ("AntEmpty", 1, {"reset_noise": -0.1}, "reset_noise must be 0"),
+        ("AntEmpty", 1, {"terrain_seed": -1}, "terrain_seed must be 0 or above"),
+        ("AntEmpty", 1, {"armatur": 0.1}, "unknown setting 'armatur' .did you mean 'armature'"),
+        ("AntEmpty", 1, {"autoreset_mode": "sometimes"}, "autoreset_mode must be one of"),
+        ("PointMaze", 1, {"map": "rign"}, "did you mean 'ring'"),
+        ("PointMaze", 1, {"start": (0, 0)}, "start cell must be a free cell"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_sentence(env_id, num_envs, settings, message, make_vec):
+    with pytest.raises(UsageError, match=message) as error:
+        make_vec(f"kmyriad/{env_id}-v0", num_envs, **settings)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda env: env.read_features(["x", "hight"]), "unknown feature 'hight'"),
+        (lambda env: env.read_features(["quaternio"]), "did you mean 'quaternion'"),
+        (lambda env: env.read_features("x"), "features must be a list"),
+        (lambda env: env.read_features([]), "features must be a list"),
+        (lambda env: env.reset(seed=[1]), "list of 2 .num_envs.; got 1"),
+        (lambda env: env.reset(options={"reset_mask": [True, False]}), "reset_mask'. must be a boolean array"),
+        (lambda env: env.reset(options={"reset_mask": np.zeros(2, bool)}), "not all False"),
+        (lambda env: env.render_replica(0, "behind"), "unknown camera 'behind'"),
+    ],
+)
+def test_bad_calls_are_refused_in_one_sentence(call, message, make_vec):
+    env = make_vec("kmyriad/AntEmpty-v0", 2)
+    env.reset()
+    with pytest.raises(UsageError, match=message):
+        call(env)
+
+
+def test_step_before_reset_is_refused(make_vec):
+    env = make_vec("kmyriad/AntEmpty-v0", 2)
+    with pytest.raises(UsageError, match="call reset first"):
+        env.step(np.zeros((2, 8)))
+
+
+def test_state_of_another_environment_is_refused(make_vec):
+    two, three = make_vec("kmyriad/AntEmpty-v0", 2), make_vec("kmyriad/AntEmpty-v0", 3)
+    with pytest.raises(UsageError, match=r"state.physics must have shape \(3, "):
+        three.set_state(two.get_state())
+
+
+def test_a_single_environment_refuses_to_go_past_the_end():
+    env = gymnasium.make("kmyriad/PointMaze-v0", horizon=1)
+    env.reset()
+    assert env.step(np.zeros(2, np.float32))[3]
+    with pytest.raises(UsageError, match=r"episode .* is over"):
+        env.unwrapped.step(np.zeros(2, np.float32))
+    env.close()

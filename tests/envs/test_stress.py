@@ -1,0 +1,24 @@
+"""The physics holds under noise, bang-bang and strong feedback on every terrain."""
+
+import numpy as np
+import pytest
+
+from kmyriad.envs.terrains import TERRAINS
+from tests.envs.stress import CONTROLLERS, assert_sound
+
+IDS = {terrain: f"kmyriad/Ant{terrain.capitalize()}-v0" for terrain in TERRAINS}
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("terrain", TERRAINS)
+def test_physics_holds(terrain, controller, make_vec):
+    env = make_vec(IDS[terrain], 60)
+    assert_sound(env, CONTROLLERS[controller](60, np.random.default_rng(0)), steps=150, probes=10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("terrain", TERRAINS)
+def test_physics_holds_for_a_thousand_replicas_over_the_whole_horizon(terrain, controller, make_vec):
+    env = make_vec(IDS[terrain], 1000, horizon=601)
+    assert_sound(env, CONTROLLERS[controller](1000, np.random.default_rng(1)), steps=600, probes=50)
