@@ -1,7 +1,29 @@
 """kmyriad: populations of policies that explore together, and reinforcement learning started from the best of them."""
 
+from typing import TYPE_CHECKING, Any
+
 import kmyriad.envs  # noqa: F401  (registers the Gymnasium ids)
-from kmyriad.errors import UsageError
+from kmyriad.errors import TrainingStoppedError, UsageError
 from kmyriad.version import VERSION as __version__
 
-__all__ = ["UsageError", "__version__"]
+if TYPE_CHECKING:
+    from kmyriad.pretraining import pretrain
+    from kmyriad.runs import Run, list_runs, open_run
+
+__all__ = ["Run", "TrainingStoppedError", "UsageError", "__version__", "list_runs", "open_run", "pretrain"]
+
+_LAZY = {
+    "pretrain": "kmyriad.pretraining",
+    "Run": "kmyriad.runs",
+    "list_runs": "kmyriad.runs",
+    "open_run": "kmyriad.runs",
+}
+"""Names that need torch, which takes seconds to import: fetched when first used."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'kmyriad' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LAZY[name]), name)

@@ -14,3 +14,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(str(name), names, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return f"{hint}; known: {', '.join(names)}"
+
+
+class TrainingStoppedError(RuntimeError):
+    """A run that cannot go on by itself; the sentence says why, what is safe, and what to try."""

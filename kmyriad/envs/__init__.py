@@ -2,6 +2,8 @@
 
 import gymnasium
 
+from kmyriad.errors import UsageError, nearest_name
+
 IDS = {
     "ant-empty": "kmyriad/AntEmpty-v0",
     "ant-maze": "kmyriad/AntMaze-v0",
@@ -10,6 +12,18 @@ IDS = {
     "point-maze": "kmyriad/PointMaze-v0",
 }
 """Short names, as on the command line, and Gymnasium ids."""
+
+
+def find_id(env: str) -> str:
+    """The Gymnasium id of a world by its short name, or of any environment registered with Gymnasium."""
+    env_id = IDS.get(env, env)
+    try:
+        return gymnasium.spec(env_id).id
+    except gymnasium.error.Error:
+        hint = nearest_name(env, [*IDS, *gymnasium.registry]).split("; known")[0]
+        raise UsageError(
+            f"unknown environment {env!r}{hint}; use one of {', '.join(IDS)}, or an id registered with Gymnasium"
+        ) from None
 
 
 def register() -> None:

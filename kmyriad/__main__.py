@@ -1,0 +1,5 @@
+"""`python -m kmyriad`."""
+
+from kmyriad.cli import main
+
+main()

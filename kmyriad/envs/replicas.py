@@ -1,0 +1,153 @@
+"""Replicas of any environment, as training sees them: observations in, features out, episodes restarted by hand."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from kmyriad.envs import IDS, find_id
+from kmyriad.envs.mujoco_vector import MujocoVectorEnv, SimulatorState
+from kmyriad.errors import UsageError, nearest_name
+
+POSITION = ("x", "y")
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """Where a step led, before ended episodes start again."""
+
+    features: NDArray[np.float32]
+    """(n, f), the entropy features."""
+    xy: NDArray[np.float32] | None
+    """(n, 2), or None where the world has no x and y."""
+    ended: NDArray[np.bool_]
+    """(n,), the episode is over."""
+    sound: NDArray[np.bool_]
+    """(n,), False from the step on in which a replica's physics broke (or its observation was not finite)."""
+
+
+class Replicas:
+    """n copies of an environment. `observation` (n, d) is what the policies see next."""
+
+    def __init__(self, env: gymnasium.vector.VectorEnv[Any, Any, Any], features: Sequence[str] = ()) -> None:
+        self.env = env
+        self.count = env.num_envs
+        self.action_space = env.single_action_space
+        space = env.single_observation_space
+        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+            raise UsageError(f"observation space {space} is not supported; it must be a one-dimensional Box")
+        self.observation_size = int(space.shape[0])
+        self.features = tuple(features) or _default_features(env, self.observation_size)
+        self.has_xy = isinstance(env, MujocoVectorEnv) and all(name in env.world.features for name in POSITION)
+        self.observation = np.zeros((self.count, self.observation_size), np.float32)
+        self._broken = np.zeros(self.count, bool)
+        self._columns = [] if isinstance(env, MujocoVectorEnv) else self._parse_columns()
+        self.feature_size = self._read(self.features).shape[1]  # a misspelt name is told now, not in the first epoch
+
+    @property
+    def cell(self) -> float:
+        """Side of a coverage cell, metres: the radius of the world's goals."""
+        return self.env.goal_radius if isinstance(self.env, MujocoVectorEnv) else 1.0
+
+    def start(self, seed: int) -> None:
+        """Reset every replica."""
+        self._receive(self.env.reset(seed=seed)[0])
+        self._broken[:] = False
+
+    def step(self, actions: NDArray[Any]) -> Arrival:
+        """One control step of every replica; episodes that end start again at once."""
+        observation, _, terminated, truncated, info = self.env.step(actions)
+        self._receive(observation)
+        self._broken |= info.get("diverged", False) | ~np.isfinite(self.observation).all(axis=1)
+        ended = terminated | truncated
+        xy = self._read(POSITION) if self.has_xy else None
+        arrival = Arrival(self._read(self.features), xy, ended, ~self._broken)
+        if ended.any():
+            self._receive(self.env.reset(options={"reset_mask": ended})[0])
+            self._broken[ended] = False
+        if self._broken.any():
+            self.observation[self._broken] = np.nan_to_num(self.observation[self._broken])
+        return arrival
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether the replicas can be put back to a state in the middle of an episode."""
+        return isinstance(self.env, MujocoVectorEnv)
+
+    def stagger(self, per_agent: int) -> None:
+        """Give each agent's replicas ages spread evenly over the horizon; the first episodes are shorter."""
+        state = self._engine().get_state()
+        horizon = self._engine().world.horizon
+        state.age[:] = (np.arange(self.count) % per_agent) * horizon // per_agent
+        self._engine().set_state(state)
+
+    def get_state(self) -> SimulatorState:
+        """A copy of the simulator's state."""
+        return self._engine().get_state()
+
+    def set_state(self, state: SimulatorState) -> None:
+        """Go back to a saved state, exactly."""
+        self._engine().set_state(state)
+        self._receive(state.observation)
+        self._broken[:] = state.diverged
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _engine(self) -> MujocoVectorEnv:
+        assert isinstance(self.env, MujocoVectorEnv)
+        return self.env
+
+    def _receive(self, observation: NDArray[Any]) -> None:
+        self.observation = np.asarray(observation, np.float32)
+
+    def _read(self, names: Sequence[str]) -> NDArray[np.float32]:
+        if isinstance(self.env, MujocoVectorEnv):
+            return self.env.read_features(names)
+        return self.observation[:, self._columns]
+
+    def _parse_columns(self) -> list[int]:
+        columns = []
+        for name in self.features:
+            if not name.isdecimal() or int(name) >= self.observation_size:
+                known = [str(index) for index in range(self.observation_size)]
+                raise UsageError(f"unknown feature {name!r}{nearest_name(name, known)} (indices of the observation)")
+            columns.append(int(name))
+        return columns
+
+
+def _default_features(env: gymnasium.vector.VectorEnv[Any, Any, Any], observation_size: int) -> tuple[str, ...]:
+    """The Ant's x y z, PointMaze's x y, and everything that any other environment shows."""
+    if isinstance(env, MujocoVectorEnv):
+        return tuple(name for name in ("x", "y", "z") if name in env.world.features)
+    return tuple(str(index) for index in range(observation_size))
+
+
+def make_replicas(
+    env: str,
+    count: int,
+    *,
+    horizon: int,
+    features: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+) -> Replicas:
+    """`count` replicas of a world by its short name, or of any environment registered with Gymnasium."""
+    settings = dict(settings or {})
+    env_id = find_id(env)
+    if env_id in IDS.values():
+        ours: dict[str, Any] = {"horizon": horizon, "threads": threads, "autoreset_mode": AutoresetMode.DISABLED}
+        return Replicas(gymnasium.make_vec(env_id, count, **ours, **settings), features)
+    vector = gymnasium.make_vec(
+        env_id,
+        count,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": AutoresetMode.DISABLED},
+        max_episode_steps=horizon,
+        **settings,
+    )
+    return Replicas(vector, features)

@@ -1,0 +1,112 @@
+"""What is written down about an epoch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kmyriad.entropy.divergence import kl_to_others
+from kmyriad.entropy.estimators import knn_entropy
+from kmyriad.particles import Estimate, Segment
+from kmyriad.population import Gaussian, Population
+from kmyriad.randomness import generator
+from kmyriad.rollout import ParallelTrajectory
+from kmyriad.updates.ascent import UpdateReport
+
+POINTS_PER_HEAD = 2000
+"""Per-head entropy and the KL between heads are estimated on this many particles of each head, so that the numbers of
+different epochs compare and cost little. Both depend on the number of points: compare like with like."""
+
+STILL = 0.01
+"""A head counts as standing still when its replicas roam less than this part of what the median head's do."""
+
+
+def epoch_metrics(
+    *,
+    epoch: int,
+    seed: int,
+    k: int,
+    cell: float,
+    pool: Sequence[Segment],
+    estimate: Estimate,
+    trajectory: ParallelTrajectory,
+    population: Population,
+    report: UpdateReport,
+    env_steps: int,
+    learning_rate: float,
+    skipped_updates: int,
+) -> dict[str, Any]:
+    """One row of metrics.jsonl, all of it a function of the run's settings and the epoch (timings are added later)."""
+    clouds = _particles_per_head(pool, generator(seed, epoch, 1))
+    row: dict[str, Any] = {
+        "epoch": epoch,
+        "env_steps": env_steps,
+        "entropy": estimate.entropy,
+        "particles": estimate.particles,
+        "entropy_per_head": [knn_entropy(cloud, k) if len(cloud) > k else None for cloud in clouds],
+        "kl_between_heads": _kl_between_heads(clouds, k),
+        "sigma": _sigma(population, trajectory),
+        "gradient_norm": report.gradient_norm,
+        "update_kl": report.kl,
+        "effective_sample_size": report.effective_sample_size,
+        "update_steps": report.steps,
+        "learning_rate": learning_rate,
+        "skipped_updates": skipped_updates,
+        "diverged_replicas": int((~trajectory.sound).any(axis=-1).sum()),
+        "still_heads": still_heads(trajectory),
+    }
+    if pool[-1].xy is not None:
+        row |= _position_metrics(pool, k, cell)
+    return row
+
+
+def still_heads(trajectory: ParallelTrajectory) -> list[int]:
+    """Heads whose replicas hardly leave the spot while others do (or all of them, if none moves at all)."""
+    roamed = np.ptp(trajectory.features, axis=2).max(axis=-1)  # (m, p): widest extent over the features
+    per_head = np.median(roamed, axis=1)
+    return np.flatnonzero(per_head <= max(STILL * float(np.median(per_head)), 1e-6)).tolist()
+
+
+def _position_metrics(pool: Sequence[Segment], k: int, cell: float) -> dict[str, Any]:
+    """Entropy in x and y, and how many square cells were visited, by all and by the average head."""
+    heads = [
+        np.concatenate([s.xy[head][s.sound[head]] for s in pool if s.xy is not None])
+        for head in range(len(pool[-1].sound))
+    ]
+    everyone = np.concatenate(heads)
+    return {
+        "entropy_xy": knn_entropy(everyone, k),
+        "covered_cells": _cells(everyone, cell),
+        "covered_cells_per_head": [_cells(points, cell) for points in heads],
+    }
+
+
+def _cells(points: NDArray[np.float32], cell: float) -> int:
+    rows = np.floor(points / cell).astype(np.int64)
+    return len(np.unique(rows[:, 0] * 2**32 + rows[:, 1]))
+
+
+def _particles_per_head(pool: Sequence[Segment], rng: np.random.Generator) -> list[NDArray[np.float32]]:
+    """Up to POINTS_PER_HEAD particles of each head, drawn from the pool."""
+    clouds = []
+    for head in range(len(pool[-1].sound)):
+        points = np.concatenate([segment.features[head][segment.sound[head]] for segment in pool])
+        chosen = rng.permutation(len(points))[:POINTS_PER_HEAD]
+        clouds.append(points[chosen])
+    return clouds
+
+
+def _kl_between_heads(clouds: list[NDArray[np.float32]], k: int) -> float | None:
+    """The paper's Table 1: each head against all others, averaged; None for a single head."""
+    if len(clouds) < 2 or min(len(cloud) for cloud in clouds) <= k:
+        return None
+    return float(kl_to_others(clouds, k).mean())
+
+
+@torch.no_grad()
+def _sigma(population: Population, trajectory: ParallelTrajectory) -> float | None:
+    """Mean standard deviation of the raw actions over a few of the epoch's observations; None where discrete."""
+    policy = population(trajectory.observations[:, 0])
+    return float(policy.log_sigma.exp().mean()) if isinstance(policy, Gaussian) else None

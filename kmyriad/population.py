@@ -1,0 +1,198 @@
+"""The population: m policies in one network (shared trunk, an adapter and an output layer each), one forward pass.
+
+The policy of an agent is a distribution over *raw* actions; squashing and rescaling happen at the environment's edge
+(`squash`). The squashing's Jacobian cancels in every ratio of probabilities, and any PPO can take the policy as it is.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from kmyriad.errors import UsageError
+
+OUTPUT_GAIN = 0.1
+"""Output layers start this much smaller than the others, so that sigma starts at its setting and means near 0."""
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Independent normals over raw actions: `mean` and `log_sigma` of shape (..., a)."""
+
+    mean: Tensor
+    log_sigma: Tensor
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Raw actions (..., a) from standard normal noise of that shape."""
+        return self.mean + self.log_sigma.exp() * noise
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """(...)."""
+        standard = (actions - self.mean) * (-self.log_sigma).exp()
+        return (-0.5 * standard.square() - self.log_sigma - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A choice among a actions: `logits` of shape (..., a). Actions are one-hot, so that shapes are the Gaussian's."""
+
+    logits: Tensor
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """One-hot actions (..., a) from Gumbel noise of that shape."""
+        chosen = (self.logits + noise).argmax(-1, keepdim=True)
+        return torch.zeros_like(self.logits).scatter_(-1, chosen, 1.0)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """(...)."""
+        return (actions * self.logits.log_softmax(-1)).sum(-1)
+
+
+Policy = Gaussian | Categorical
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """What the environment takes, and how raw actions become that."""
+
+    size: int
+    """Numbers per raw action (one-hot length where discrete)."""
+    is_discrete: bool
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+    """(size,) each; the range the squashed action is stretched to."""
+
+    @property
+    def outputs(self) -> int:
+        """Network outputs per action: means and log-sigmas, or logits."""
+        return self.size if self.is_discrete else 2 * self.size
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """The noise that `sample` wants: normal, or Gumbel."""
+        if self.is_discrete:
+            return rng.gumbel(size=shape).astype(np.float32)
+        return rng.standard_normal(shape, np.float32)
+
+    def squash(self, actions: NDArray[np.float32]) -> NDArray[np.float32] | NDArray[np.int64]:
+        """Raw actions (n, size) to what the environment takes: tanh and an affine rescale, or the index chosen."""
+        if self.is_discrete:
+            return actions.argmax(axis=-1)
+        return self.low + (self.high - self.low) * (np.float32(0.5) + np.float32(0.5) * np.tanh(actions))
+
+
+def action_spec(space: gymnasium.Space) -> ActionSpec:  # type: ignore[type-arg]
+    """The spec of a single environment's action space: a bounded Box of one dimension, or Discrete."""
+    if isinstance(space, gymnasium.spaces.Discrete) and space.start == 0:
+        count = int(space.n)
+        return ActionSpec(count, True, np.zeros(count, np.float32), np.ones(count, np.float32))
+    if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1:
+        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+            raise UsageError(
+                f"action space {space} is unbounded; wrap the environment so that every action has a range"
+            )
+        return ActionSpec(space.shape[0], False, space.low.astype(np.float32), space.high.astype(np.float32))
+    raise UsageError(f"action space {space} is not supported; it must be a bounded one-dimensional Box or Discrete(n)")
+
+
+class Population(nn.Module):
+    """m policies: `forward` maps observations (m, n, d), n per agent, to a distribution of shape (m, n, a)."""
+
+    def __init__(
+        self,
+        agents: int,
+        observation_size: int,
+        actions: ActionSpec,
+        *,
+        trunk: Sequence[int] = (512, 256),
+        adapter: int = 256,
+        initial_sigma: float = 0.37,
+        sigma_range: tuple[float, float] = (0.01, 2.0),
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.agents, self.observation_size, self.actions = agents, observation_size, actions
+        self.trunk_sizes, self.adapter_size = tuple(trunk), adapter
+        self.log_sigma_range = (math.log(sigma_range[0]), math.log(sigma_range[1]))
+        sizes = [observation_size, *trunk]
+        self.trunk_weights = nn.ParameterList([_uniform((i, o), i, generator) for i, o in pairwise(sizes)])
+        self.trunk_biases = nn.ParameterList([_uniform((o,), i, generator) for i, o in pairwise(sizes)])
+        self.adapter_weight = _uniform((agents, sizes[-1], adapter), sizes[-1], generator)
+        self.adapter_bias = _uniform((agents, 1, adapter), sizes[-1], generator)
+        self.output_weight = _uniform((agents, adapter, actions.outputs), adapter, generator, OUTPUT_GAIN)
+        self.output_bias = nn.Parameter(torch.zeros(agents, 1, actions.outputs))
+        if not actions.is_discrete:
+            self.output_bias.data[..., actions.size :] = math.log(initial_sigma)
+
+    def forward(self, observations: Tensor) -> Policy:
+        agents, count, size = observations.shape
+        hidden = observations.reshape(agents * count, size)
+        for weight, bias in zip(self.trunk_weights, self.trunk_biases, strict=True):
+            hidden = torch.addmm(bias, hidden, weight).relu()
+        hidden = hidden.view(agents, count, -1)
+        hidden = torch.baddbmm(self.adapter_bias, hidden, self.adapter_weight).relu()
+        return self._policy(torch.baddbmm(self.output_bias, hidden, self.output_weight))
+
+    def _policy(self, outputs: Tensor) -> Policy:
+        if self.actions.is_discrete:
+            return Categorical(outputs)
+        mean, log_sigma = outputs.chunk(2, dim=-1)
+        return Gaussian(mean, log_sigma.clamp(*self.log_sigma_range))
+
+    def select(self, heads: Sequence[int]) -> "Population":
+        """A smaller population of these heads, with a copy of their parameters."""
+        for head in heads:
+            if not 0 <= head < self.agents:
+                raise UsageError(f"head must be between 0 and {self.agents - 1}; got {head}")
+        low, high = (math.exp(bound) for bound in self.log_sigma_range)
+        chosen = Population(
+            len(heads),
+            self.observation_size,
+            self.actions,
+            trunk=self.trunk_sizes,
+            adapter=self.adapter_size,
+            initial_sigma=low,
+            sigma_range=(low, high),
+        )
+        chosen.log_sigma_range = self.log_sigma_range
+        own = self.state_dict()
+        chosen.load_state_dict({n: own[n] if n.startswith("trunk") else own[n][list(heads)] for n in own})
+        return chosen
+
+    def head(self, index: int) -> "Head":
+        """One agent as a plain single-head policy that gives the same actions."""
+        return Head(self.select([index]))
+
+
+class Head(nn.Module):
+    """A single policy as a plain stack of layers: observations (n, d) to a distribution of shape (n, a)."""
+
+    def __init__(self, population: Population) -> None:
+        super().__init__()
+        if population.agents != 1:
+            raise UsageError(f"a head is made of a population of one; got one of {population.agents}")
+        layers: list[nn.Module] = []
+        weights = [*population.trunk_weights, population.adapter_weight[0], population.output_weight[0]]
+        biases = [*population.trunk_biases, population.adapter_bias[0, 0], population.output_bias[0, 0]]
+        for weight, bias in zip(weights, biases, strict=True):
+            layer = nn.Linear(*weight.shape)
+            layer.weight.data, layer.bias.data = weight.detach().T.clone(), bias.detach().clone()
+            layers += [layer, nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])
+        self.actions = population.actions
+        self._policy = population._policy
+
+    def forward(self, observations: Tensor) -> Policy:
+        return self._policy(self.layers(observations))
+
+
+def _uniform(shape: tuple[int, ...], inputs: int, generator: torch.Generator, gain: float = 1.0) -> nn.Parameter:
+    """PyTorch's own default for linear layers: uniform within 1/sqrt(inputs), here with a generator of its own."""
+    bound = gain / math.sqrt(inputs)
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))

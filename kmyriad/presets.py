@@ -1,0 +1,56 @@
+"""Tuned settings, apart from the code that uses them."""
+
+from dataclasses import replace
+
+from kmyriad.config import PretrainConfig
+from kmyriad.errors import UsageError, nearest_name
+
+PAPER_SEEDS = (0, 1, 56, 123)
+PAPER_LEARNING_RATES = {1: 2e-4, 10: 2e-4, 50: 5e-4}
+"""The paper's Table 2: the rate by number of agents. Numbers in between take that of the next lower one."""
+
+
+def paper(env: str, agents: int) -> PretrainConfig:
+    """The paper's Table 2. It does not state the initial sigma nor the features; those are this project's defaults."""
+    rate = PAPER_LEARNING_RATES[max(known for known in PAPER_LEARNING_RATES if known <= agents)]
+    return PretrainConfig(
+        env=env,
+        agents=agents,
+        replicas=1000,
+        epochs=200,
+        horizon=600,
+        k=5,
+        update="reinforce",
+        learning_rate=rate,
+        learning_rate_milestones=(30, 80),
+        learning_rate_decay=0.5,
+        trunk=(512, 256),
+        adapter=256,
+    )
+
+
+def quick(env: str, agents: int) -> PretrainConfig:
+    """A few minutes on two cores: shorter episodes, a smaller network, a higher rate."""
+    small = PretrainConfig(
+        env=env,
+        agents=agents,
+        replicas=20 * agents if agents > 15 else 300 // agents * agents,
+        epochs=60,
+        horizon=200,
+        learning_rate=1e-3,
+        learning_rate_milestones=(),
+        trunk=(256, 128),
+        adapter=128,
+    )
+    # The ball's control step is 0.01 s: without decimation it hardly leaves its cell in an episode.
+    return replace(small, env_settings={"decimation": 5}) if env == "point-maze" else small
+
+
+PRESETS = {"paper": paper, "quick": quick}
+
+
+def preset(name: str, env: str, agents: int) -> PretrainConfig:
+    """The settings of a named preset for a world and a number of agents."""
+    if name not in PRESETS:
+        raise UsageError(f"unknown preset {name!r}{nearest_name(name, PRESETS)}")
+    return PRESETS[name](env, agents)

@@ -1,0 +1,88 @@
+"""What a run needs to go on: weights, optimizer, counters and, with segments, replicas in mid-episode and the pool."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from kmyriad.checkpoint import Checkpoint, CheckpointError
+from kmyriad.config import PretrainConfig
+from kmyriad.envs.mujoco_vector import SimulatorState
+from kmyriad.envs.replicas import Replicas
+from kmyriad.particles import Segment
+from kmyriad.population import Population
+
+COUNTERS = ("epoch", "env_steps", "bad_gradients", "skipped_updates")
+
+
+@dataclass
+class TrainingState:
+    population: Population
+    optimizer: torch.optim.Optimizer
+    epoch: int = 0
+    """Epochs done."""
+    env_steps: int = 0
+    bad_gradients: int = 0
+    """Updates in a row that were skipped for a gradient that was not finite."""
+    skipped_updates: int = 0
+    """Such updates in all."""
+    pool: list[Segment] = field(default_factory=list)
+
+    def set_learning_rate(self, config: PretrainConfig, epoch: int) -> float:
+        """MultiStepLR as a function of the epoch, which therefore needs no state of its own; returns the rate."""
+        passed = sum(epoch > milestone for milestone in config.learning_rate_milestones)
+        rate = config.learning_rate * config.learning_rate_decay**passed
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        return rate
+
+    def checkpoint(self, replicas: Replicas | None) -> Checkpoint:
+        """Everything to go on from; `replicas` only where they are in the middle of episodes."""
+        tensors = {f"population.{name}": tensor for name, tensor in self.population.state_dict().items()}
+        for index, entries in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in entries.items()}
+        if replicas is not None:
+            simulator = dataclasses.asdict(replicas.get_state())
+            tensors |= {f"simulator.{name}": torch.from_numpy(array) for name, array in simulator.items()}
+            for index, segment in enumerate(self.pool):
+                parts = {name: array for name, array in vars(segment).items() if array is not None}
+                tensors |= {f"pool.{index}.{name}": torch.from_numpy(array) for name, array in parts.items()}
+        return Checkpoint(tensors, {name: int(getattr(self, name)) for name in COUNTERS})
+
+    def restore(self, checkpoint: Checkpoint, replicas: Replicas | None) -> None:
+        """Put everything back to the bit."""
+        try:
+            self.population.load_state_dict(_under("population", checkpoint))
+            self._restore_optimizer(_under("optimizer", checkpoint))
+            if replicas is not None:
+                simulator = {name: tensor.numpy() for name, tensor in _under("simulator", checkpoint).items()}
+                replicas.set_state(SimulatorState(**simulator))
+                self.pool = _restore_pool(_under("pool", checkpoint))
+            for name in COUNTERS:
+                setattr(self, name, checkpoint.facts[name])
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            first_line = str(error).splitlines()[0]
+            raise CheckpointError(f"the checkpoint does not fit this run's settings: {first_line}") from error
+
+    def _restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
+        state = self.optimizer.state_dict()
+        entries: dict[int, dict[str, Any]] = {}
+        for name, tensor in tensors.items():
+            index, key = name.split(".", 1)
+            entries.setdefault(int(index), {})[key] = tensor
+        self.optimizer.load_state_dict({**state, "state": entries})
+
+
+def _under(prefix: str, checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    start = f"{prefix}."
+    return {name[len(start) :]: tensor for name, tensor in checkpoint.tensors.items() if name.startswith(start)}
+
+
+def _restore_pool(tensors: dict[str, torch.Tensor]) -> list[Segment]:
+    parts: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
+    for name, tensor in tensors.items():
+        index, key = name.split(".", 1)
+        parts.setdefault(int(index), {})[key] = tensor.numpy()
+    return [Segment(part["features"], part.get("xy"), part["sound"]) for _, part in sorted(parts.items())]

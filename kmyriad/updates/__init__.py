@@ -1,0 +1,1 @@
+"""Update rules: from the entropy estimate of an epoch to a better population."""

@@ -1,0 +1,43 @@
+"""The paper's update: one step of Adam on the exact gradient of the k-NN entropy at importance weight 1."""
+
+import torch
+
+from kmyriad.particles import Estimate
+from kmyriad.population import Population
+from kmyriad.rollout import ParallelTrajectory
+from kmyriad.updates.ascent import UpdateReport, accumulate, to_go
+
+SAMPLE = 16_384
+"""Steps on which the update's KL is looked at afterwards."""
+
+
+def reinforce(
+    population: Population,
+    optimizer: torch.optim.Optimizer,
+    trajectory: ParallelTrajectory,
+    estimate: Estimate,
+    chunk: int,
+) -> UpdateReport:
+    """One step along grad H = (1/N) sum over steps u of grad log pi(a_u | s_u) x (sum over t >= u of r_t - mean r)."""
+    rewards = torch.from_numpy(estimate.rewards)
+    sound, ends = torch.from_numpy(trajectory.sound), torch.from_numpy(trajectory.ends)
+    coefficients = to_go(rewards, ends) * sound / estimate.particles
+    norm = accumulate(population, trajectory, coefficients, chunk)
+    if not torch.tensor(norm).isfinite():
+        return UpdateReport(norm, steps=0, kl=0.0, effective_sample_size=1.0)
+    optimizer.step()
+    return UpdateReport(norm, 1, *_change(population, trajectory))
+
+
+@torch.no_grad()
+def _change(population: Population, trajectory: ParallelTrajectory) -> tuple[float, float]:
+    """(mean KL of the actions, effective sample size of the steps' ratios) on the first replicas of every agent."""
+    agents, per_agent, steps = trajectory.sound.shape
+    replicas = max(1, min(per_agent, SAMPLE // (agents * steps)))
+    observations = trajectory.observations[:, :replicas].flatten(1, 2)
+    actions = trajectory.actions[:, :replicas].flatten(1, 2)
+    before = trajectory.log_probs[:, :replicas].flatten(1, 2)
+    log_ratio = (population(observations).log_prob(actions) - before).double()
+    ratio = log_ratio.exp()
+    kl = (ratio - 1 - log_ratio).mean()
+    return float(kl), float(ratio.sum().square() / ratio.square().sum() / ratio.numel())

@@ -1,0 +1,73 @@
+"""The real command, as a user runs it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kmyriad.config import FIELDS
+from kmyriad.runs import list_runs, open_run
+
+SMALL = ["--agents", "2", "--replicas", "8", "--horizon", "12", "--epochs", "3", "--trunk", "16", "--adapter", "8"]
+
+
+def kmyriad(*arguments, folder, check=0):
+    result = subprocess.run(
+        [sys.executable, "-m", "kmyriad", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert result.returncode == check, result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def test_pretrain_resume_and_runs(tmp_path):
+    out = kmyriad("pretrain", "point-maze", *SMALL, "--env-setting", "map=u", "reset_noise=0.5", folder=tmp_path)
+    assert "epoch 3/3" in out.stderr
+    (run,) = list_runs(tmp_path / "runs")
+    assert run.config["env_settings"] == {"map": "u", "reset_noise": 0.5}
+    kmyriad("pretrain", "--out", str(run.path), "--resume", "--epochs", "5", folder=tmp_path)
+    assert open_run(run.path).epochs_done == 5
+    listed = kmyriad("runs", folder=tmp_path).stdout
+    assert "point-maze" in listed
+    kmyriad("pretrain", "point-maze", *SMALL, folder=tmp_path)  # a second run gets a folder of its own
+    assert len(list_runs(tmp_path / "runs")) == 2
+
+
+def test_a_preset_and_flags_on_top_of_it(tmp_path):
+    small = [*SMALL, "--preset", "paper", "--out", "here", "--learning-rate", "0.01"]
+    kmyriad("pretrain", "point-maze", *small, folder=tmp_path)
+    config = open_run(tmp_path / "here").config
+    assert (config["learning_rate"], config["epochs"], config["learning_rate_milestones"]) == (0.01, 3, [30, 80])
+
+
+def test_help_explains_every_setting(tmp_path):
+    assert "pretrain" in kmyriad("--help", folder=tmp_path).stdout
+    shown = kmyriad("pretrain", "--help", folder=tmp_path).stdout
+    for name in FIELDS - {"env_settings"}:
+        assert f"--{name.replace('_', '-')} " in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pretrin"], "unknown command 'pretrin' (did you mean 'pretrain'?)"),
+        (["pretrain", "ant-mase"], "unknown environment 'ant-mase' (did you mean 'ant-maze'?)"),
+        (["pretrain", "ant-maze", "--agents", "7"], "use 994 or 1001 replicas, or 5 or 8 agents"),
+        (["pretrain", "ant-maze", "--agents", "0"], "agents must be between 1 and 10000; got 0"),
+        (["pretrain", "ant-maze", "--agnets", "7"], "--agents"),
+        (["pretrain", "ant-maze", "--preset", "papre"], "unknown preset 'papre' (did you mean 'paper'?)"),
+        (["pretrain", "ant-maze", "--env-setting", "size"], "--env-setting takes name=value"),
+        (["pretrain", "--resume"], "--resume needs the run's folder"),
+        (["pretrain", "--resume", "--out", "nowhere"], "there is no run folder nowhere"),
+        (["runs", "nowhere"], "no runs in nowhere"),
+    ],
+)
+def test_bad_input_is_told_without_a_traceback(arguments, message, tmp_path):
+    result = kmyriad(*arguments, folder=tmp_path, check=2)
+    assert message in " ".join(result.stderr.split())
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,74 @@
+import dataclasses
+
+import pytest
+
+from kmyriad.config import BOUNDS, PretrainConfig, config_from, replicas_per_agent
+from kmyriad.errors import UsageError
+from kmyriad.presets import PRESETS, preset
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_every_number_has_bounds_that_are_enforced(name):
+    low, high = BOUNDS[name]
+    for bad in (low - 1, high * 2 + 1, float("nan"), "many", True):
+        with pytest.raises(UsageError, match=f"{name} must be between .*; got {bad!r}"):
+            config_from({name: bad})
+
+
+def test_no_number_is_without_bounds():
+    numbers = {
+        f.name for f in dataclasses.fields(PretrainConfig) if isinstance(f.default, int | float) or f.default is None
+    }
+    assert numbers == set(BOUNDS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"agent": 3}, "unknown setting 'agent' .did you mean 'agents'"),
+        ({"update": "reinforcement"}, "unknown update 'reinforcement' .did you mean 'reinforce'"),
+        ({"initial_sigma": 5.0}, "initial_sigma must lie between sigma_min and sigma_max"),
+        ({"segment": 7}, "segment must divide the horizon of 600.*nearest: 6 or 8"),
+        ({"trunk": [0]}, "each of trunk must be between"),
+        (
+            {"agents": 7, "replicas": 1000},
+            "1000 replicas cannot be split evenly over 7 agents; use 994 or 1001 replicas, or 5 or 8 agents",
+        ),
+        ({"agents": 5, "replicas": 3}, "use 5 replicas, or 3 agents"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_sentence(settings, message):
+    with pytest.raises(UsageError, match=message) as error:
+        config_from(settings)
+    assert "\n" not in str(error.value)
+
+
+def test_even_splits_pass():
+    assert replicas_per_agent(10, 1000) == 100
+    assert replicas_per_agent(7, 7) == 1
+
+
+def test_config_survives_its_json_form():
+    config = PretrainConfig(env="ant-cave", features=("x", "y"), trunk=(32,), env_settings={"size": 3})
+    assert config_from(config.as_json()) == config
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("agents", [1, 2, 10, 50])
+@pytest.mark.parametrize("env", ["ant-maze", "point-maze"])
+def test_presets_are_valid(name, env, agents):
+    config = preset(name, env, agents)
+    assert (config.env, config.agents) == (env, agents)
+
+
+@pytest.mark.parametrize(("agents", "rate"), [(1, 2e-4), (10, 2e-4), (50, 5e-4)])
+def test_the_paper_preset_is_table_2(agents, rate):
+    config = preset("paper", "ant-empty", agents)
+    assert (config.replicas, config.epochs, config.horizon, config.k, config.update) == (1000, 200, 600, 5, "reinforce")
+    assert (config.trunk, config.adapter, config.learning_rate) == ((512, 256), 256, rate)
+    assert (config.learning_rate_milestones, config.learning_rate_decay, config.segment) == ((30, 80), 0.5, None)
+
+
+def test_unknown_preset_gets_a_hint():
+    with pytest.raises(UsageError, match=r"unknown preset 'papier' .did you mean 'paper'"):
+        preset("papier", "ant-empty", 10)

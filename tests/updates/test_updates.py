@@ -1,0 +1,176 @@
+"""The updates against autograd through the estimator itself, on small problems in double precision."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from kmyriad.entropy.estimators import weighted_knn_entropy
+from kmyriad.particles import Segment, estimate_entropy
+from kmyriad.population import Population, action_spec
+from kmyriad.rollout import ParallelTrajectory
+from kmyriad.updates.ascent import accumulate, to_go
+from kmyriad.updates.reinforce import reinforce
+from kmyriad.updates.trust_region import _coefficients, _log_weights, trust_region
+
+AGENTS, PER_AGENT, STEPS, K = 3, 4, 7, 3
+SPACES = [gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.Discrete(3)]
+
+
+def problem(space=SPACES[0], seed=0, with_ends=True, with_broken=True):
+    """A population and a trajectory whose states all heads share, so that neighbours cross heads."""
+    rng = np.random.default_rng(seed)
+    spec = action_spec(space)
+    population = Population(AGENTS, 5, spec, trunk=(8,), adapter=6, initial_sigma=0.7, seed=seed).double()
+    observations = torch.from_numpy(rng.standard_normal((AGENTS, PER_AGENT, STEPS, 5)))
+    with torch.no_grad():
+        noise = torch.from_numpy(spec.noise(rng, (AGENTS, PER_AGENT * STEPS, spec.size))).double()
+        policy = population(observations.flatten(1, 2))
+        actions = policy.sample(noise)
+        log_probs = policy.log_prob(actions).view(AGENTS, PER_AGENT, STEPS)
+    ends = np.zeros((AGENTS, PER_AGENT, STEPS), bool)
+    ends[..., -1] = True
+    if with_ends:
+        ends[:, 1, 3] = True
+    sound = np.ones_like(ends)
+    if with_broken:
+        sound[1, 2, 4:] = False
+    features = rng.standard_normal((AGENTS, PER_AGENT, STEPS, 2)).astype(np.float32)
+    trajectory = ParallelTrajectory(
+        observations, actions.view(AGENTS, PER_AGENT, STEPS, -1), log_probs, features, features, ends, sound
+    )
+    return population, trajectory
+
+
+def older(trajectory, seed=9):
+    features = np.random.default_rng(seed).standard_normal(trajectory.features.shape).astype(np.float32)
+    return Segment(features, features, np.ones_like(trajectory.sound))
+
+
+def pool_of(trajectory, *before):
+    return [*before, Segment(trajectory.features, trajectory.xy, trajectory.sound)]
+
+
+def autograd_gradient(population, trajectory, estimate):
+    """Of the weighted estimator, through the cumulative importance weights of every episode, one graph over all."""
+    population.zero_grad()
+    log_probs = population(trajectory.observations.flatten(1, 2)).log_prob(trajectory.actions.flatten(1, 2))
+    ratios = log_probs.view(AGENTS, PER_AGENT, STEPS) - trajectory.log_probs
+    log_weights = [torch.zeros((), dtype=torch.float64)] * estimate.particles
+    for agent in range(AGENTS):
+        for replica in range(PER_AGENT):
+            running = torch.zeros((), dtype=torch.float64)
+            for step in range(STEPS):
+                running = running + ratios[agent, replica, step]
+                if trajectory.sound[agent, replica, step]:
+                    log_weights[estimate.newest[agent, replica, step]] = running
+                if trajectory.ends[agent, replica, step]:
+                    running = torch.zeros((), dtype=torch.float64)
+    entropy = weighted_knn_entropy(torch.stack(log_weights), estimate.neighbours, estimate.dimension)
+    (-entropy).backward()
+    return {name: parameter.grad.clone() for name, parameter in population.named_parameters()}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("space", SPACES, ids=["box", "discrete"])
+@pytest.mark.parametrize("segments", [1, 3])
+def test_closed_form_gradient_is_autograds(space, seed, segments):
+    population, trajectory = problem(space, seed)
+    estimate = estimate_entropy(pool_of(trajectory, *[older(trajectory, s) for s in range(segments - 1)]), K)
+    expected = autograd_gradient(population, trajectory, estimate)
+    # The particle rewards are stored as float32; the trust region's coefficients are float32 too.
+    sound, ends = torch.from_numpy(trajectory.sound), torch.from_numpy(trajectory.ends)
+    closed = to_go(torch.from_numpy(estimate.rewards).double(), ends) * sound / estimate.particles
+    through = _coefficients(_log_weights(trajectory.log_probs, trajectory, estimate), trajectory, estimate).double()
+    for coefficients in (closed, through):
+        norm = accumulate(population, trajectory, coefficients, chunk=11)
+        found = {name: parameter.grad for name, parameter in population.named_parameters()}
+        error = sum((found[n] - expected[n]).square().sum() for n in expected).sqrt()
+        assert error / norm < 1e-4
+        for name, gradient in expected.items():  # and for every head by itself
+            if not name.startswith("trunk"):
+                for head in range(AGENTS):
+                    assert (found[name][head] - gradient[head]).norm() < 1e-3 * gradient[head].norm() + 1e-9
+
+
+def test_chunks_change_nothing_but_rounding():
+    population, trajectory = problem()
+    coefficients = torch.randn(AGENTS, PER_AGENT, STEPS, dtype=torch.float64)
+    accumulate(population, trajectory, coefficients, chunk=10**9)
+    whole = [parameter.grad.clone() for parameter in population.parameters()]
+    for chunk in (1, 5, 20):
+        accumulate(population, trajectory, coefficients, chunk=chunk)
+        for parameter, gradient in zip(population.parameters(), whole, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_a_heads_own_parameters_learn_only_from_its_own_replicas():
+    population, trajectory = problem()
+    coefficients = torch.zeros(AGENTS, PER_AGENT, STEPS, dtype=torch.float64)
+    coefficients[1] = torch.randn(PER_AGENT, STEPS, dtype=torch.float64)
+    accumulate(population, trajectory, coefficients, chunk=1000)
+    for name, parameter in population.named_parameters():
+        if name.startswith("trunk"):
+            assert parameter.grad.abs().max() > 0
+        else:
+            assert parameter.grad[1].abs().max() > 0
+            assert parameter.grad[[0, 2]].abs().max() == 0
+
+
+def test_steps_after_a_break_teach_nothing():
+    _, trajectory = problem()
+    estimate = estimate_entropy(pool_of(trajectory), K)
+    assert estimate.particles == trajectory.sound.sum()
+    assert (estimate.rewards[~trajectory.sound] == 0).all()
+    assert (estimate.newest[~trajectory.sound] == -1).all()
+
+
+def test_to_go_stops_at_the_end_of_an_episode():
+    values = torch.tensor([[1.0, 2.0, 4.0, 8.0]])
+    ends = torch.tensor([[False, True, False, False]])
+    assert to_go(values, ends).tolist() == [[3.0, 2.0, 12.0, 8.0]]
+
+
+def test_reinforce_takes_one_adam_step():
+    population, trajectory = problem()
+    estimate = estimate_entropy(pool_of(trajectory), K)
+    reference, _ = problem()
+    expected = autograd_gradient(reference, trajectory, estimate)
+    adam = torch.optim.Adam(reference.parameters(), lr=1e-3)
+    for name, parameter in reference.named_parameters():
+        parameter.grad = expected[name]
+    adam.step()
+    report = reinforce(population, torch.optim.Adam(population.parameters(), lr=1e-3), trajectory, estimate, 1000)
+    assert report.steps == 1
+    assert report.kl > 0
+    for ours, theirs in zip(population.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
+
+
+def test_a_gradient_that_is_not_finite_is_skipped():
+    population, trajectory = problem(with_broken=False)
+    before = [parameter.detach().clone() for parameter in population.parameters()]
+    trajectory.observations[0, 0, 0, 0] = torch.inf
+    estimate = estimate_entropy(pool_of(trajectory), K)
+    optimizer = torch.optim.Adam(population.parameters(), lr=1e-3)
+    for update in (reinforce, lambda *a: trust_region(*a, kl_bound=0.1, max_steps=3)):
+        assert update(population, optimizer, trajectory, estimate, 1000).steps == 0
+        for parameter, old in zip(population.parameters(), before, strict=True):
+            torch.testing.assert_close(parameter.detach(), old, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("bound", [1e-3, 0.05, 0.5])
+def test_trust_region_raises_the_entropy_and_keeps_to_its_bound(bound):
+    population, trajectory = problem(with_broken=False)
+    estimate = estimate_entropy(pool_of(trajectory), K)
+    optimizer = torch.optim.Adam(population.parameters(), lr=3e-2)
+    report = trust_region(population, optimizer, trajectory, estimate, 1000, kl_bound=bound, max_steps=20)
+    assert report.steps >= 1
+    assert 0 <= report.kl <= bound
+    assert 0 < report.effective_sample_size <= 1
+    assert optimizer.param_groups[0]["lr"] == 3e-2
+    with torch.no_grad():
+        now = population(trajectory.observations.flatten(1, 2)).log_prob(trajectory.actions.flatten(1, 2))
+        weights = _log_weights(now.view_as(trajectory.log_probs), trajectory, estimate)
+        after = weighted_knn_entropy(weights, estimate.neighbours, estimate.dimension)
+    assert float(after) > estimate.entropy

@@ -1,0 +1,45 @@
+"""A tiny environment of a user's own: a point that walks in the plane, continuous or discrete, and may break."""
+
+import gymnasium
+import numpy as np
+
+CONTINUOUS = "kmyriad-test/Walk-v0"
+DISCRETE = "kmyriad-test/WalkDiscrete-v0"
+BROKEN = "kmyriad-test/WalkBroken-v0"
+UNBOUNDED = "kmyriad-test/WalkUnbounded-v0"
+
+
+class Walk(gymnasium.Env):
+    def __init__(self, discrete: bool = False, breaks: bool = False, unbounded: bool = False):
+        limit = np.inf if unbounded else 2.0
+        self.observation_space = gymnasium.spaces.Box(-1e6, 1e6, (2,), np.float32)
+        self.action_space = (
+            gymnasium.spaces.Discrete(4) if discrete else gymnasium.spaces.Box(-limit, limit, (2,), np.float32)
+        )
+        self._discrete, self._breaks = discrete, breaks
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._place = np.zeros(2)
+        self._breaks_now = self._breaks and self.np_random.random() < 0.3
+        self._age = 0
+        return self._place.astype(np.float32), {}
+
+    def step(self, action):
+        moves = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]]) * 0.5
+        self._place = self._place + (moves[action] if self._discrete else np.asarray(action) * 0.3)
+        self._place += self.np_random.normal(0, 0.01, 2)
+        self._age += 1
+        seen = np.full(2, np.nan) if self._breaks_now and self._age > 3 else self._place
+        return seen.astype(np.float32), 0.0, False, False, {}
+
+
+def register() -> None:
+    for env_id, settings in (
+        (CONTINUOUS, {}),
+        (DISCRETE, {"discrete": True}),
+        (BROKEN, {"breaks": True}),
+        (UNBOUNDED, {"unbounded": True}),
+    ):
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, entry_point=Walk, kwargs=settings, disable_env_checker=True)
