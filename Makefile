@@ -6,8 +6,11 @@ INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 
 .PHONY: demo test test-slow lint bench setup clean
 
-demo: setup ## step every world, print the rates, save the pictures
+demo: setup ## step every world, save the pictures, train two agents in PointMaze (again: goes on where it was)
 	$(BIN)/python examples/worlds.py --out pictures
+	if [ -e runs/demo/config.json ]; then $(BIN)/kmyriad pretrain --out runs/demo --resume; \
+	else $(BIN)/kmyriad pretrain point-maze --preset quick --agents 2 --epochs 30 --out runs/demo; fi
+	$(BIN)/kmyriad runs
 
 test: setup lint ## everything a change must pass, in a few minutes
 	$(BIN)/python -m pytest
@@ -23,6 +26,7 @@ lint: setup
 bench: $(VENV)/.bench ## compare speeds; writes benchmarks/results/
 	mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/stepping.py --json benchmarks/results/stepping.json
+	$(BIN)/python benchmarks/epoch.py --json benchmarks/results/epoch.json
 
 setup: $(VENV)/.ready ## the environment alone
 

@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=1000, help="replicas per world (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=100, help="control steps per world (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("pictures"), help="folder for the pictures")
+    parser.add_argument("--montage", type=Path, metavar="FILE", help="also put all pictures into one file")
     parser.add_argument("--pixels", type=int, default=480, help="side of a picture (default: %(default)s)")
     arguments = parser.parse_args()
 
@@ -52,6 +53,8 @@ def main() -> None:
         table.add_row(name, env_id, size, f"{rate:,.0f}", str(int(info["diverged"].sum())), pictures)
         env.close()
     console.print(table)
+    if arguments.montage:
+        montage(arguments.out, arguments.pixels).save(arguments.montage)
 
 
 def save_pictures(env: MujocoVectorEnv, name: str, folder: Path) -> str:
@@ -63,6 +66,15 @@ def save_pictures(env: MujocoVectorEnv, name: str, folder: Path) -> str:
     except RenderError as error:
         return f"none: {error}"
     return str(folder)
+
+
+def montage(folder: Path, pixels: int) -> Image.Image:
+    """All worlds side by side: from behind above, from the top below."""
+    sheet = Image.new("RGB", (len(IDS) * pixels, 2 * pixels))
+    for column, name in enumerate(IDS):
+        for row, camera in enumerate(("follow", "top")):
+            sheet.paste(Image.open(folder / f"{name}-{camera}.png"), (column * pixels, row * pixels))
+    return sheet
 
 
 if __name__ == "__main__":

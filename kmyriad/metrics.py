@@ -19,6 +19,9 @@ POINTS_PER_HEAD = 2000
 """Per-head entropy and the KL between heads are estimated on this many particles of each head, so that the numbers of
 different epochs compare and cost little. Both depend on the number of points: compare like with like."""
 
+POINTS_IN_XY = 100_000
+"""The entropy in x and y is estimated on at most this many particles: it is only looked at, never maximised."""
+
 STILL = 0.01
 """A head counts as standing still when its replicas roam less than this part of what the median head's do."""
 
@@ -39,7 +42,8 @@ def epoch_metrics(
     skipped_updates: int,
 ) -> dict[str, Any]:
     """One row of metrics.jsonl, all of it a function of the run's settings and the epoch (timings are added later)."""
-    clouds = _particles_per_head(pool, generator(seed, epoch, 1))
+    rng = generator(seed, epoch, 1)
+    clouds = _particles_per_head(pool, rng)
     row: dict[str, Any] = {
         "epoch": epoch,
         "env_steps": env_steps,
@@ -58,7 +62,7 @@ def epoch_metrics(
         "still_heads": still_heads(trajectory),
     }
     if pool[-1].xy is not None:
-        row |= _position_metrics(pool, k, cell)
+        row |= _position_metrics(pool, k, cell, rng)
     return row
 
 
@@ -69,7 +73,7 @@ def still_heads(trajectory: ParallelTrajectory) -> list[int]:
     return np.flatnonzero(per_head <= max(STILL * float(np.median(per_head)), 1e-6)).tolist()
 
 
-def _position_metrics(pool: Sequence[Segment], k: int, cell: float) -> dict[str, Any]:
+def _position_metrics(pool: Sequence[Segment], k: int, cell: float, rng: np.random.Generator) -> dict[str, Any]:
     """Entropy in x and y, and how many square cells were visited, by all and by the average head."""
     heads = [
         np.concatenate([s.xy[head][s.sound[head]] for s in pool if s.xy is not None])
@@ -77,7 +81,7 @@ def _position_metrics(pool: Sequence[Segment], k: int, cell: float) -> dict[str,
     ]
     everyone = np.concatenate(heads)
     return {
-        "entropy_xy": knn_entropy(everyone, k),
+        "entropy_xy": knn_entropy(rng.permutation(everyone)[:POINTS_IN_XY], k),
         "covered_cells": _cells(everyone, cell),
         "covered_cells_per_head": [_cells(points, cell) for points in heads],
     }

@@ -33,7 +33,7 @@ STEP_HEIGHT = (0.05, 0.15)
 STEP_WIDTH = (0.35, 0.55)
 """Range a step's tread is drawn from, metres."""
 
-STEPS = (3, 5)
+STEPS = (3, 4)
 """Fewest and most steps of a pyramid or a pit."""
 
 SLOPE_RUN = (1.4, 2.2)
@@ -250,17 +250,19 @@ def _ground_around_pits(size: int) -> list[Box]:
         ((edge, -edge), (FAR, edge)),
     ]
     half = size // 2
-    for j in range(-half, half + 1):
-        bottom, top = j * TILE - TILE / 2, j * TILE + TILE / 2
-        left = -edge
-        for i in range(-half, half + 1):
-            if (i + j) % 2:  # a pit: ground to its left (with the flat tile there), then above and below it
-                low, high = i * TILE - TILE / 2 + BORDER, i * TILE + TILE / 2 - BORDER
-                rectangles.append(((left, bottom), (low, top)))
-                rectangles.append(((low, bottom), (high, bottom + BORDER)))
-                rectangles.append(((low, top - BORDER), (high, top)))
-                left = high
-        rectangles.append(((left, bottom), (edge, top)))
+    reach = TILE / 2 - BORDER
+    columns = [(i * TILE - reach, i * TILE + reach) for i in range(-half, half + 1)]
+    for left, right in zip(
+        [-edge, *(right for _, right in columns)], [*(left for left, _ in columns), edge], strict=True
+    ):
+        rectangles.append(((left, -edge), (right, edge)))  # between two columns of tiles, all the way
+    for i, (left, right) in enumerate(columns, start=-half):
+        bottom = -edge
+        for j in range(-half, half + 1):
+            if (i + j) % 2:  # a pit: ground up to it, then go on behind it
+                rectangles.append(((left, bottom), (right, j * TILE - reach)))
+                bottom = j * TILE + reach
+        rectangles.append(((left, bottom), (right, edge)))
     return [Box(low, high, top=0.0, bottom=-2 * FOUNDATION) for low, high in rectangles]
 
 
