@@ -9,14 +9,25 @@ from kmyriad.version import VERSION as __version__
 if TYPE_CHECKING:
     from kmyriad.pretraining import pretrain
     from kmyriad.runs import Run, list_runs, open_run
+    from kmyriad.training_state import load_population
 
-__all__ = ["Run", "TrainingStoppedError", "UsageError", "__version__", "list_runs", "open_run", "pretrain"]
+__all__ = [
+    "Run",
+    "TrainingStoppedError",
+    "UsageError",
+    "__version__",
+    "list_runs",
+    "load_population",
+    "open_run",
+    "pretrain",
+]
 
 _LAZY = {
-    "pretrain": "kmyriad.pretraining",
     "Run": "kmyriad.runs",
     "list_runs": "kmyriad.runs",
+    "load_population": "kmyriad.training_state",
     "open_run": "kmyriad.runs",
+    "pretrain": "kmyriad.pretraining",
 }
 """Names that need torch, which takes seconds to import: fetched when first used."""
 

@@ -5,9 +5,10 @@ The policy of an agent is a distribution over *raw* actions; squashing and resca
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -119,7 +120,7 @@ class Population(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         self.agents, self.observation_size, self.actions = agents, observation_size, actions
         self.trunk_sizes, self.adapter_size = tuple(trunk), adapter
-        self.log_sigma_range = (math.log(sigma_range[0]), math.log(sigma_range[1]))
+        self.sigma_range = sigma_range
         sizes = [observation_size, *trunk]
         self.trunk_weights = nn.ParameterList([_uniform((i, o), i, generator) for i, o in pairwise(sizes)])
         self.trunk_biases = nn.ParameterList([_uniform((o,), i, generator) for i, o in pairwise(sizes)])
@@ -143,24 +144,43 @@ class Population(nn.Module):
         if self.actions.is_discrete:
             return Categorical(outputs)
         mean, log_sigma = outputs.chunk(2, dim=-1)
-        return Gaussian(mean, log_sigma.clamp(*self.log_sigma_range))
+        return Gaussian(mean, log_sigma.clamp(*(math.log(sigma) for sigma in self.sigma_range)))
+
+    def architecture(self) -> dict[str, Any]:
+        """What `Population.build` needs to make one of the same shape, as plain JSON."""
+        actions = self.actions
+        return {
+            "agents": self.agents,
+            "observation_size": self.observation_size,
+            "discrete": actions.is_discrete,
+            "low": actions.low.tolist(),
+            "high": actions.high.tolist(),
+            "trunk": list(self.trunk_sizes),
+            "adapter": self.adapter_size,
+            "sigma_range": list(self.sigma_range),
+        }
+
+    @staticmethod
+    def build(architecture: Mapping[str, Any]) -> "Population":
+        """A population of the shape that `architecture` tells, with fresh weights."""
+        low, high = (np.array(architecture[name], np.float32) for name in ("low", "high"))
+        sigma_min, sigma_max = architecture["sigma_range"]
+        return Population(
+            architecture["agents"],
+            architecture["observation_size"],
+            ActionSpec(low.size, architecture["discrete"], low, high),
+            trunk=architecture["trunk"],
+            adapter=architecture["adapter"],
+            initial_sigma=sigma_min,
+            sigma_range=(sigma_min, sigma_max),
+        )
 
     def select(self, heads: Sequence[int]) -> "Population":
         """A smaller population of these heads, with a copy of their parameters."""
         for head in heads:
             if not 0 <= head < self.agents:
                 raise UsageError(f"head must be between 0 and {self.agents - 1}; got {head}")
-        low, high = (math.exp(bound) for bound in self.log_sigma_range)
-        chosen = Population(
-            len(heads),
-            self.observation_size,
-            self.actions,
-            trunk=self.trunk_sizes,
-            adapter=self.adapter_size,
-            initial_sigma=low,
-            sigma_range=(low, high),
-        )
-        chosen.log_sigma_range = self.log_sigma_range
+        chosen = Population.build(self.architecture() | {"agents": len(heads)})
         own = self.state_dict()
         chosen.load_state_dict({n: own[n] if n.startswith("trunk") else own[n][list(heads)] for n in own})
         return chosen

@@ -5,13 +5,15 @@ from dataclasses import replace
 from kmyriad.config import PretrainConfig
 from kmyriad.errors import UsageError, nearest_name
 
-PAPER_SEEDS = (0, 1, 56, 123)
 PAPER_LEARNING_RATES = {1: 2e-4, 10: 2e-4, 50: 5e-4}
 """The paper's Table 2: the rate by number of agents. Numbers in between take that of the next lower one."""
 
 
 def paper(env: str, agents: int) -> PretrainConfig:
-    """The paper's Table 2. It does not state the initial sigma nor the features; those are this project's defaults."""
+    """The paper's Table 2; its seeds are 0, 1, 56 and 123.
+
+    It does not state the initial sigma nor the features; those are this project's defaults.
+    """
     rate = PAPER_LEARNING_RATES[max(known for known in PAPER_LEARNING_RATES if known <= agents)]
     return PretrainConfig(
         env=env,

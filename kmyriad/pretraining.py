@@ -4,7 +4,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 
 from kmyriad.checkpoint import CheckpointError, checkpoint_path, newest_checkpoint, prune_checkpoints, write_checkpoint
@@ -12,7 +14,7 @@ from kmyriad.config import PretrainConfig, config_from, replicas_per_agent
 from kmyriad.envs.replicas import Replicas, make_replicas
 from kmyriad.errors import TrainingStoppedError, UsageError
 from kmyriad.metrics import epoch_metrics
-from kmyriad.particles import Estimate, estimate_entropy, slide
+from kmyriad.particles import Estimate, Segment, estimate_entropy, slide
 from kmyriad.population import Population, action_spec
 from kmyriad.presets import preset as preset_config
 from kmyriad.progress import EpochProgress
@@ -125,7 +127,7 @@ def _loop(
         _log(run, board, progress, row)
         stopping = state.bad_gradients >= BAD_GRADIENTS_ALLOWED
         if epoch % config.checkpoint_every == 0 or epoch == config.epochs or stopping:
-            unsaved = _save(config, run, replicas, state, trajectory, progress)
+            unsaved = _save(config, run, replicas, state, progress)
         if stopping:
             raise TrainingStoppedError(
                 f"the gradient was not finite in {BAD_GRADIENTS_ALLOWED} epochs in a row, up to epoch {epoch};"
@@ -192,7 +194,6 @@ def _save(
     run: Run,
     replicas: Replicas,
     state: TrainingState,
-    trajectory: ParallelTrajectory,
     progress: EpochProgress,
 ) -> CheckpointError | None:
     """Write a checkpoint. A full disk does not end the run: the old checkpoint stays, the user is told, we go on."""
@@ -200,17 +201,17 @@ def _save(
         checkpoint = state.checkpoint(replicas if config.segment is not None else None)
         write_checkpoint(checkpoint_path(run.checkpoints, state.epoch), checkpoint)
         prune_checkpoints(run.checkpoints, config.keep_checkpoints)
-        save_last_epoch(run, _last_epoch(trajectory))
+        save_last_epoch(run, _visited(state.pool))
     except CheckpointError as error:
         progress.say(f"[yellow]checkpoint of epoch {state.epoch} not saved:[/] {error}")
         return error
     return None
 
 
-def _last_epoch(trajectory: ParallelTrajectory) -> dict[str, Any]:
-    """What figures need of the last epoch: features, positions and soundness of every step, (m, p, L, ...)."""
-    arrays: dict[str, Any] = {"features": trajectory.features, "sound": trajectory.sound, "ends": trajectory.ends}
-    return arrays if trajectory.xy is None else {**arrays, "xy": trajectory.xy}
+def _visited(pool: list[Segment]) -> dict[str, NDArray[Any]]:
+    """What figures need of the last horizon: features, positions and soundness of every step, (m, p, T, ...)."""
+    names = ["features", "sound"] + ["xy"] * (pool[-1].xy is not None)
+    return {name: np.concatenate([getattr(segment, name) for segment in pool], axis=2) for name in names}
 
 
 def _log(run: Run, board: SummaryWriter, progress: EpochProgress, row: dict[str, Any]) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from kmyriad.checkpoint import Checkpoint, CheckpointError
+from kmyriad.checkpoint import Checkpoint, CheckpointError, newest_checkpoint
 from kmyriad.config import PretrainConfig
 from kmyriad.envs.mujoco_vector import SimulatorState
 from kmyriad.envs.replicas import Replicas
+from kmyriad.errors import UsageError
 from kmyriad.particles import Segment
 from kmyriad.population import Population
+from kmyriad.runs import Run
 
 COUNTERS = ("epoch", "env_steps", "bad_gradients", "skipped_updates")
 
@@ -49,7 +51,8 @@ class TrainingState:
             for index, segment in enumerate(self.pool):
                 parts = {name: array for name, array in vars(segment).items() if array is not None}
                 tensors |= {f"pool.{index}.{name}": torch.from_numpy(array) for name, array in parts.items()}
-        return Checkpoint(tensors, {name: int(getattr(self, name)) for name in COUNTERS})
+        counters = {name: int(getattr(self, name)) for name in COUNTERS}
+        return Checkpoint(tensors, {**counters, "architecture": self.population.architecture()})
 
     def restore(self, checkpoint: Checkpoint, replicas: Replicas | None) -> None:
         """Put everything back to the bit."""
@@ -73,6 +76,16 @@ class TrainingState:
             index, key = name.split(".", 1)
             entries.setdefault(int(index), {})[key] = tensor
         self.optimizer.load_state_dict({**state, "state": entries})
+
+
+def load_population(run: Run) -> Population:
+    """The population of a run as its newest good checkpoint has it."""
+    newest = newest_checkpoint(run.checkpoints)
+    if newest is None:
+        raise UsageError(f"{run.path} has no checkpoint yet; let it train for an epoch first")
+    population = Population.build(newest.checkpoint.facts["architecture"])
+    population.load_state_dict(_under("population", newest.checkpoint))
+    return population
 
 
 def _under(prefix: str, checkpoint: Checkpoint) -> dict[str, torch.Tensor]:

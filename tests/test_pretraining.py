@@ -89,9 +89,28 @@ def test_learning_rate_follows_the_milestones(tmp_path):
     assert [row["learning_rate"] for row in run.metrics()] == [1e-2, 5e-3, 5e-3, 2.5e-3]
 
 
+def test_a_trained_population_is_loaded_again(tmp_path):
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
+    population = kmyriad.load_population(run)
+    stored = read_checkpoint(checkpoint_path(run.checkpoints, 4)).tensors
+    for name, parameter in population.state_dict().items():
+        torch.testing.assert_close(parameter, stored[f"population.{name}"], rtol=0, atol=0)
+    assert (population.agents, population.actions.size) == (2, 2)
+    assert population.head(1)(torch.zeros(3, 4)).mean.shape == (3, 2)
+
+
+def test_a_run_without_a_checkpoint_says_so(tmp_path):
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
+    for path in run.checkpoints.iterdir():
+        path.unlink()
+    with pytest.raises(UsageError, match="has no checkpoint yet"):
+        kmyriad.load_population(run)
+
+
 def test_segments_fill_a_pool_of_one_horizon(tmp_path):
     run = kmyriad.pretrain("point-maze", out=tmp_path / "run", segment=4, **(SMALL | {"epochs": 5}))
     assert [row["particles"] for row in run.metrics()] == [32, 64, 96, 96, 96]
+    assert load_last_epoch(run)["xy"].shape == (2, 4, 12, 2)
 
 
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path, capfd):

@@ -57,7 +57,7 @@ def test_segments_joined_are_the_whole_horizon_but_for_the_noise():
     whole, population = setup(horizon=8)
     parts, _ = setup(horizon=8)
     population.output_bias.data[..., 2:] = -20.0
-    population.log_sigma_range = (-20.0, 1.0)
+    population.sigma_range = (1e-9, 2.0)
     whole.start(0), parts.start(0)
     expected = collect(whole, population, 8, seed=0, epoch=1)
     halves = [collect(parts, population, 4, seed=0, epoch=epoch) for epoch in (1, 2)]

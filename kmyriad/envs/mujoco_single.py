@@ -1,5 +1,6 @@
 """One replica behind Gymnasium's single-environment interface."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -59,6 +60,23 @@ class MujocoEnv(gymnasium.Env[NDArray[Any], NDArray[Any]]):
 
     def close(self) -> None:
         self.vector.close()
+
+    def set_goal(self, goal: ArrayLike | None) -> None:
+        """Give the robot a goal (x, y) or (x, y, z); None takes it away."""
+        self.vector.set_goal(goal)
+
+    def read_features(self, names: Sequence[str]) -> NDArray[np.float32]:
+        """(d,), the named features of the current state."""
+        return self.vector.read_features(names)[0]
+
+    def terrain_height(self, x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
+        """Height of the ground (walls included) at points of any shape."""
+        return self.vector.terrain_height(x, y)
+
+    @property
+    def wall_map(self) -> NDArray[np.bool_] | None:
+        """(rows, columns), True where there is a wall; None in a world without walls."""
+        return self.vector.wall_map
 
 
 def _first(info: dict[str, Any]) -> dict[str, bool]:

@@ -112,8 +112,6 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np
         self._needs_reset = np.ones(num_envs, bool)
         self._was_reset = False
 
-    # The state, in and out ------------------------------------------------------------------------------------------
-
     def get_state(self) -> SimulatorState:
         """A copy of all replicas' state."""
         return SimulatorState(**{name: array.copy() for name, array in self._state_arrays().items()})
@@ -155,8 +153,6 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np
     def set_goal(self, goal: ArrayLike | None) -> None:
         """Give all replicas one goal, or each its own; None takes the goal away."""
         self._goals = parse_goals(goal, self.num_envs, self.world.terrain, self.goal_radius)
-
-    # Gymnasium's interface ------------------------------------------------------------------------------------------
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -211,8 +207,6 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np
 
     def close_extras(self, **kwargs: Any) -> None:
         self._renderer.close()
-
-    # Within a step --------------------------------------------------------------------------------------------------
 
     def _simulate(self, controls: NDArray[np.float64], moving: NDArray[np.bool_]) -> None:
         """Advance the moving replicas; those that diverge on the way are put back to where they were and frozen."""
@@ -289,8 +283,6 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np
             "final_info": final_info,
             "_final_info": ended.copy(),
         }
-
-    # Checking what comes in -----------------------------------------------------------------------------------------
 
     def _parse_actions(self, actions: NDArray[Any]) -> NDArray[np.float64]:
         """(n, a), clipped to [-1, 1]."""
