@@ -141,25 +141,12 @@ class Epoch:
         times = [time.perf_counter()]
         trajectory = collect(self.replicas, state.population, config.horizon, seed=0, epoch=1)
         times.append(time.perf_counter())
-        pool = slide([], trajectory, 1)
-        estimate = estimate_entropy(pool, config.k)
+        state.pool = slide([], trajectory, 1)
+        estimate = estimate_entropy(state.pool, config.k)
         times.append(time.perf_counter())
         report = reinforce(state.population, state.optimizer, trajectory, estimate, config.chunk)
         times.append(time.perf_counter())
-        epoch_metrics(
-            epoch=1,
-            seed=0,
-            k=config.k,
-            cell=self.replicas.cell,
-            pool=pool,
-            estimate=estimate,
-            trajectory=trajectory,
-            population=state.population,
-            report=report,
-            env_steps=trajectory.steps,
-            learning_rate=config.learning_rate,
-            skipped_updates=0,
-        )
+        epoch_metrics(config, self.replicas.cell, state, trajectory, estimate, report)
         times.append(time.perf_counter())
         return Parts(*np.diff(times).tolist())
 

@@ -114,6 +114,11 @@ class PretrainConfig:
             )
         replicas_per_agent(self.agents, self.replicas)
 
+    @property
+    def epoch_steps(self) -> int:
+        """Control steps of every replica per epoch: the paper's T, or a segment."""
+        return self.segment or self.horizon
+
     def as_json(self) -> dict[str, Any]:
         """Plain lists, dicts, numbers and strings."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}

@@ -7,12 +7,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kmyriad.config import PretrainConfig
 from kmyriad.entropy.divergence import kl_to_others
 from kmyriad.entropy.estimators import knn_entropy
 from kmyriad.particles import Estimate, Segment
 from kmyriad.population import Gaussian, Population
 from kmyriad.randomness import generator
 from kmyriad.rollout import ParallelTrajectory
+from kmyriad.training_state import TrainingState
 from kmyriad.updates.ascent import UpdateReport
 
 POINTS_PER_HEAD = 2000
@@ -27,37 +29,31 @@ STILL = 0.01
 
 
 def epoch_metrics(
-    *,
-    epoch: int,
-    seed: int,
-    k: int,
+    config: PretrainConfig,
     cell: float,
-    pool: Sequence[Segment],
-    estimate: Estimate,
+    state: TrainingState,
     trajectory: ParallelTrajectory,
-    population: Population,
+    estimate: Estimate,
     report: UpdateReport,
-    env_steps: int,
-    learning_rate: float,
-    skipped_updates: int,
 ) -> dict[str, Any]:
     """One row of metrics.jsonl, all of it a function of the run's settings and the epoch (timings are added later)."""
-    rng = generator(seed, epoch, 1)
+    pool, k = state.pool, config.k
+    rng = generator(config.seed, state.epoch, 1)
     clouds = _particles_per_head(pool, rng)
     row: dict[str, Any] = {
-        "epoch": epoch,
-        "env_steps": env_steps,
+        "epoch": state.epoch,
+        "env_steps": state.env_steps,
         "entropy": estimate.entropy,
         "particles": estimate.particles,
         "entropy_per_head": [knn_entropy(cloud, k) if len(cloud) > k else None for cloud in clouds],
         "kl_between_heads": _kl_between_heads(clouds, k),
-        "sigma": _sigma(population, trajectory),
+        "sigma": _sigma(state.population, trajectory),
         "gradient_norm": report.gradient_norm,
         "update_kl": report.kl,
         "effective_sample_size": report.effective_sample_size,
         "update_steps": report.steps,
-        "learning_rate": learning_rate,
-        "skipped_updates": skipped_updates,
+        "learning_rate": state.learning_rate,
+        "skipped_updates": state.skipped_updates,
         "diverged_replicas": int((~trajectory.sound).any(axis=-1).sum()),
         "still_heads": still_heads(trajectory),
     }

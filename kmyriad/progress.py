@@ -11,6 +11,11 @@ PLAIN_LINE_EVERY = 10.0
 """Seconds between lines where the output is no terminal."""
 
 
+def say(sentence: str, console: Console | None = None) -> None:
+    """A sentence that stays on the screen."""
+    (console or Console(stderr=True)).print(sentence, highlight=False)
+
+
 class EpochProgress:
     """Shows epochs done, entropy, rate and time left. Use as a context."""
 
@@ -39,8 +44,8 @@ class EpochProgress:
         self._bar.stop()
 
     def say(self, sentence: str) -> None:
-        """A sentence that stays on the screen."""
-        self.console.print(sentence, highlight=False)
+        """A sentence that stays on the screen, above the bar."""
+        say(sentence, self.console)
 
     def update(self, row: dict[str, Any]) -> None:
         """After an epoch."""

@@ -24,7 +24,7 @@ class TrainingState:
     population: Population
     optimizer: torch.optim.Optimizer
     epoch: int = 0
-    """Epochs done."""
+    """The epoch under way, or the last one done."""
     env_steps: int = 0
     bad_gradients: int = 0
     """Updates in a row that were skipped for a gradient that was not finite."""
@@ -32,13 +32,21 @@ class TrainingState:
     """Such updates in all."""
     pool: list[Segment] = field(default_factory=list)
 
-    def set_learning_rate(self, config: PretrainConfig, epoch: int) -> float:
-        """MultiStepLR as a function of the epoch, which therefore needs no state of its own; returns the rate."""
-        passed = sum(epoch > milestone for milestone in config.learning_rate_milestones)
-        rate = config.learning_rate * config.learning_rate_decay**passed
+    @property
+    def learning_rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def set_learning_rate(self, config: PretrainConfig) -> None:
+        """MultiStepLR as a function of the epoch, which therefore needs no state of its own."""
+        passed = sum(self.epoch > milestone for milestone in config.learning_rate_milestones)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        return rate
+            group["lr"] = config.learning_rate * config.learning_rate_decay**passed
+
+    def count(self, env_steps: int, updated: bool) -> None:
+        """Add an epoch's work to the counters."""
+        self.env_steps += env_steps
+        self.bad_gradients = 0 if updated else self.bad_gradients + 1
+        self.skipped_updates += not updated
 
     def checkpoint(self, replicas: Replicas | None) -> Checkpoint:
         """Everything to go on from; `replicas` only where they are in the middle of episodes."""

@@ -17,7 +17,7 @@ ROOMS = [
     {"entropy"},
     {"particles"},
     {"updates"},
-    {"checkpoint", "runs", "metrics", "progress", "training_state"},
+    {"checkpoint", "runs", "training_state", "metrics", "progress", "journal"},
     {"pretraining"},
     {"cli", "__main__"},
 ]

@@ -1,0 +1,90 @@
+"""What a run leaves behind while it goes on: metrics, TensorBoard, a line on the screen, checkpoints."""
+
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.tensorboard import SummaryWriter
+
+from kmyriad.checkpoint import CheckpointError, checkpoint_path, prune_checkpoints, write_checkpoint
+from kmyriad.config import PretrainConfig
+from kmyriad.envs.replicas import Replicas
+from kmyriad.errors import UsageError
+from kmyriad.metrics import epoch_metrics
+from kmyriad.particles import Estimate, Segment
+from kmyriad.progress import EpochProgress
+from kmyriad.rollout import ParallelTrajectory
+from kmyriad.runs import Run, append_metrics, save_last_epoch
+from kmyriad.training_state import TrainingState
+from kmyriad.updates.ascent import UpdateReport
+
+STILL_HEADS_EVERY = 10
+"""Epochs between two reminders on the screen that a head stands still."""
+
+
+class Journal:
+    """Writes down every epoch of a run. Use as a context."""
+
+    def __init__(self, config: PretrainConfig, run: Run, replicas: Replicas, done: int) -> None:
+        self._config, self._run, self._replicas = config, run, replicas
+        self._progress = EpochProgress(config.epochs, done)
+        self._board = SummaryWriter(str(run.path / "tensorboard"), purge_step=done + 1)
+        self._unsaved: CheckpointError | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.__enter__()
+        self._progress.say(f"run {self._run.path}")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._progress.__exit__(kind, error, at)
+        self._board.close()
+        if kind is None and self._unsaved is not None:
+            raise self._unsaved
+
+    def record(
+        self,
+        state: TrainingState,
+        trajectory: ParallelTrajectory,
+        estimate: Estimate,
+        report: UpdateReport,
+        seconds: float,
+    ) -> None:
+        """Metrics of the epoch that `state` has just done, and a checkpoint when it is time."""
+        row = epoch_metrics(self._config, self._replicas.cell, state, trajectory, estimate, report)
+        row |= {"seconds": seconds, "steps_per_second": trajectory.steps / seconds}
+        try:
+            append_metrics(self._run, row)
+        except UsageError as error:  # a full disk: training goes on
+            self._progress.say(f"[yellow]metrics of epoch {state.epoch} not saved:[/] {error}")
+        for name, value in row.items():
+            if isinstance(value, int | float):
+                self._board.add_scalar(name, value, state.epoch)
+        if row["still_heads"] and state.epoch % STILL_HEADS_EVERY == 0:
+            heads = ", ".join(map(str, row["still_heads"]))
+            self._progress.say(f"[yellow]epoch {state.epoch}: standing still:[/] head {heads}")
+        self._progress.update(row)
+        if state.epoch % self._config.checkpoint_every == 0 or state.epoch == self._config.epochs:
+            self.save(state)
+
+    def save(self, state: TrainingState) -> None:
+        """Write a checkpoint. A full disk does not end the run: the old one stays, the user is told, the next is tried.
+
+        If the last one cannot be written either, leaving the context raises.
+        """
+        try:
+            checkpoint = state.checkpoint(self._replicas if self._config.segment is not None else None)
+            write_checkpoint(checkpoint_path(self._run.checkpoints, state.epoch), checkpoint)
+            prune_checkpoints(self._run.checkpoints, self._config.keep_checkpoints)
+            save_last_epoch(self._run, _visited(state.pool))
+            self._unsaved = None
+        except CheckpointError as error:
+            self._progress.say(f"[yellow]checkpoint of epoch {state.epoch} not saved:[/] {error}")
+            self._unsaved = error
+
+
+def _visited(pool: list[Segment]) -> dict[str, NDArray[Any]]:
+    """What figures need of the last horizon: features, positions and soundness of every step, (m, p, T, ...)."""
+    names = ["features", "sound"] + ["xy"] * (pool[-1].xy is not None)
+    return {name: np.concatenate([getattr(segment, name) for segment in pool], axis=2) for name in names}
