@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
+from rich.table import Column, Table
 
 from kmyriad.envs import IDS
 from kmyriad.envs.mujoco_vector import MujocoVectorEnv
@@ -28,7 +28,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     console = Console()
-    table = Table("world", "Gymnasium id", "observations", "steps/s", "diverged", "pictures")
+    table = Table("world", Column("Gymnasium id", overflow="fold"), "observations", "steps/s", "diverged", "pictures")
     for name, env_id in track(IDS.items(), "stepping the worlds", console=console, total=len(IDS)):
         env = gymnasium.make_vec(
             env_id,

@@ -119,7 +119,7 @@ def _parse_setting(text: str) -> tuple[str, object]:
 
 def _runs(arguments: list[str]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from kmyriad.runs import list_runs
 
@@ -127,7 +127,7 @@ def _runs(arguments: list[str]) -> None:
     runs = list_runs(command.root)
     if not runs:
         raise UsageError(f"no runs in {command.root}; start one with: kmyriad pretrain")
-    table = Table("run", "world", "agents", "epochs", "env steps", "entropy", "state")
+    table = Table(Column("run", overflow="fold"), "world", "agents", "epochs", "env steps", "entropy", "state")
     for run in runs:
         table.add_row(*_run_row(run))
     Console().print(table)

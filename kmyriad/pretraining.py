@@ -1,5 +1,6 @@
 """Pretraining without reward: the paper's Algorithm 1."""
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def algorithm_1(config: PretrainConfig, replicas: Replicas, state: TrainingState
         estimate = estimate_entropy(state.pool, config.k)
         report = update(config, state, trajectory, estimate)
 
-        state.count(trajectory.steps, updated=report.steps > 0)
+        state.count(trajectory.steps, good_gradient=math.isfinite(report.gradient_norm))
         journal.record(state, trajectory, estimate, report, time.perf_counter() - started)
         if state.bad_gradients >= BAD_GRADIENTS_ALLOWED:
             journal.save(state)

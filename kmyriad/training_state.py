@@ -42,11 +42,11 @@ class TrainingState:
         for group in self.optimizer.param_groups:
             group["lr"] = config.learning_rate * config.learning_rate_decay**passed
 
-    def count(self, env_steps: int, updated: bool) -> None:
+    def count(self, env_steps: int, good_gradient: bool) -> None:
         """Add an epoch's work to the counters."""
         self.env_steps += env_steps
-        self.bad_gradients = 0 if updated else self.bad_gradients + 1
-        self.skipped_updates += not updated
+        self.bad_gradients = 0 if good_gradient else self.bad_gradients + 1
+        self.skipped_updates += not good_gradient
 
     def checkpoint(self, replicas: Replicas | None) -> Checkpoint:
         """Everything to go on from; `replicas` only where they are in the middle of episodes."""

@@ -16,7 +16,7 @@ class UpdateReport:
 
     gradient_norm: float
     steps: int
-    """Optimizer steps taken; 0 when the gradient was not finite and the update was skipped."""
+    """Optimizer steps taken; 0 when the gradient was not finite, or no step stayed inside the trust region."""
     kl: float
     """Trust region: KL between the state distributions before and after. REINFORCE: of the actions, on a sample."""
     effective_sample_size: float

@@ -1,5 +1,7 @@
 """The paper's update: one step of Adam on the exact gradient of the k-NN entropy at importance weight 1."""
 
+import math
+
 import torch
 
 from kmyriad.particles import Estimate
@@ -23,7 +25,7 @@ def reinforce(
     sound, ends = torch.from_numpy(trajectory.sound), torch.from_numpy(trajectory.ends)
     coefficients = to_go(rewards, ends) * sound / estimate.particles
     norm = accumulate(population, trajectory, coefficients, chunk)
-    if not torch.tensor(norm).isfinite():
+    if not math.isfinite(norm):
         return UpdateReport(norm, steps=0, kl=0.0, effective_sample_size=1.0)
     optimizer.step()
     return UpdateReport(norm, 1, *_change(population, trajectory))

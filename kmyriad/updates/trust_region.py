@@ -1,6 +1,7 @@
 """MEPOL's update: several gradient steps on the importance-weighted entropy, inside a bound on the state KL."""
 
 import copy
+import math
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ def trust_region(
         coefficients = _coefficients(log_weights, trajectory, estimate)
         norm = accumulate(population, trajectory, coefficients, chunk)
         first_norm = first_norm if taken else norm
-        if not torch.tensor(norm).isfinite():
+        if not math.isfinite(norm):
             break
         kept = copy.deepcopy(population.state_dict()), copy.deepcopy(optimizer.state_dict())
         optimizer.step()

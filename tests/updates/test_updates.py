@@ -174,3 +174,16 @@ def test_trust_region_raises_the_entropy_and_keeps_to_its_bound(bound):
         weights = _log_weights(now.view_as(trajectory.log_probs), trajectory, estimate)
         after = weighted_knn_entropy(weights, estimate.neighbours, estimate.dimension)
     assert float(after) > estimate.entropy
+
+
+def test_a_trust_region_too_small_for_any_step_changes_nothing():
+    population, trajectory = problem(with_broken=False)
+    before = [parameter.detach().clone() for parameter in population.parameters()]
+    estimate = estimate_entropy(pool_of(trajectory), K)
+    optimizer = torch.optim.Adam(population.parameters(), lr=1.0)
+    report = trust_region(population, optimizer, trajectory, estimate, 1000, kl_bound=1e-12, max_steps=5)
+    assert report.steps == 0
+    assert np.isfinite(report.gradient_norm)  # so that it is not taken for a broken gradient
+    assert optimizer.param_groups[0]["lr"] == 1.0
+    for parameter, old in zip(population.parameters(), before, strict=True):
+        torch.testing.assert_close(parameter.detach(), old, rtol=0, atol=0)
