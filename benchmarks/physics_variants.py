@@ -37,7 +37,7 @@ def flag(name: str, disabled: bool) -> Callable[[mujoco.MjSpec], None]:
 
     def change(spec: mujoco.MjSpec) -> None:
         flags = spec.option.disableflags
-        spec.option.disableflags = flags | bit if disabled else flags & ~bit
+        spec.option.disableflags = flags | int(bit) if disabled else flags & ~int(bit)
 
     return change
 

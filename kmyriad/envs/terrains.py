@@ -49,8 +49,8 @@ ARENA_BYTES = 2**20
 """MuJoCo's working memory per simulation. Its default of 14 MiB is a thousand times what one robot's contacts need and
 keeps a process from holding a thousand single environments."""
 
-FAR = 100.0
-"""Distance from the origin, in metres, to which ground without a plane goes on."""
+FAR = 60.0
+"""Distance from the origin, in metres, to which the Cave's ground goes on; then it drops to an endless plain."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Terrain:
     boxes: tuple[Box, ...]
     half_size: float
     """Half the side of the square worth looking at, in metres: what plots and the top camera show."""
-    has_plane: bool = True
-    """Whether the ground plane z = 0 is there; the Cave digs below it and has none."""
+    plane: float = 0.0
+    """Height of the endless plane below everything: the ground itself, but for the Cave, which digs below z = 0."""
     walls: GridMap | None = None
     """The wall map of a maze."""
 
@@ -99,7 +99,7 @@ class Terrain:
     def height(self, x: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
         """Height of the solid surface (walls included) over points (x, y), any shape, metres."""
         x, y = np.broadcast_arrays(np.asarray(x, np.float64), np.asarray(y, np.float64))
-        height = np.full(x.shape, 0.0 if self.has_plane else -np.inf)
+        height = np.full(x.shape, self.plane)
         for box in self.boxes:
             np.maximum(height, box.height(x, y), out=height)
         return height
@@ -121,10 +121,13 @@ class Terrain:
         The geoms go straight into the world body, so that MuJoCo keeps one static bounding tree for all of them.
         """
         _add_scenery(spec, self.half_size)
-        if self.has_plane:
-            spec.worldbody.add_geom(
-                name="ground", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[FAR, FAR, 1], material="ground"
-            )
+        spec.worldbody.add_geom(
+            name="ground",
+            type=mujoco.mjtGeom.mjGEOM_PLANE,
+            size=[2 * FAR, 2 * FAR, 1],
+            pos=[0, 0, self.plane],
+            material="ground",
+        )
         for box in self.boxes:
             centre, half_size, quaternion = _pose(box)
             looks = {"rgba": _colour(box)} if box.is_wall or box.top or box.slope else {"material": "ground"}
@@ -226,7 +229,7 @@ def cave(size: int, seed: int) -> Terrain:
     boxes = _ground_around_pits(size)
     for low, high in _plots(size):
         boxes += _pit(low, high, rng)
-    return Terrain("cave", tuple(boxes), half_size=size * TILE / 2, has_plane=False)
+    return Terrain("cave", tuple(boxes), half_size=size * TILE / 2, plane=-2 * FOUNDATION)
 
 
 def _plots(size: int) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
@@ -241,28 +244,24 @@ def _plots(size: int) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
 
 
 def _ground_around_pits(size: int) -> list[Box]:
-    """The ground z = 0 of the chequerboard, without a gap or an overlap: two coplanar boxes would double contacts."""
-    edge = size * TILE / 2
-    rectangles = [
-        ((-FAR, edge), (FAR, FAR)),
-        ((-FAR, -FAR), (FAR, -edge)),
-        ((-FAR, -edge), (-edge, edge)),
-        ((edge, -edge), (FAR, edge)),
-    ]
+    """The ground z = 0 of the chequerboard, without a gap or an overlap: two coplanar boxes would double contacts.
+
+    Long strips between the columns of tiles, and in each column the runs between its pits. Fewer boxes, and none that
+    spans the terrain in both directions, keep MuJoCo's bounding tree tight.
+    """
+    far = max(FAR, size * TILE / 2)
     half = size // 2
     reach = TILE / 2 - BORDER
     columns = [(i * TILE - reach, i * TILE + reach) for i in range(-half, half + 1)]
-    for left, right in zip(
-        [-edge, *(right for _, right in columns)], [*(left for left, _ in columns), edge], strict=True
-    ):
-        rectangles.append(((left, -edge), (right, edge)))  # between two columns of tiles, all the way
+    lefts, rights = [left for left, _ in columns], [right for _, right in columns]
+    rectangles = [((left, -far), (right, far)) for left, right in zip([-far, *rights], [*lefts, far], strict=True)]
     for i, (left, right) in enumerate(columns, start=-half):
-        bottom = -edge
+        bottom = -far
         for j in range(-half, half + 1):
             if (i + j) % 2:  # a pit: ground up to it, then go on behind it
                 rectangles.append(((left, bottom), (right, j * TILE - reach)))
                 bottom = j * TILE + reach
-        rectangles.append(((left, bottom), (right, edge)))
+        rectangles.append(((left, bottom), (right, far)))
     return [Box(low, high, top=0.0, bottom=-2 * FOUNDATION) for low, high in rectangles]
 
 

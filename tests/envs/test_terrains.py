@@ -19,7 +19,8 @@ def test_height_is_what_a_ray_hits(name, seed):
     data.qpos[2] = 1000.0  # out of the way
     mujoco.mj_forward(model, data)
     rng = np.random.default_rng(0)
-    points = rng.uniform(-1.2 * world.terrain.half_size, 1.2 * world.terrain.half_size, (3000, 2))
+    reach = 1.2 * world.terrain.half_size
+    points = np.concatenate([rng.uniform(-reach, reach, (3000, 2)), rng.uniform(-90, 90, (500, 2))])
     geom = np.zeros(1, np.int32)
     hits = []
     for x, y in points:
