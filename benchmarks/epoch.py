@@ -1,8 +1,8 @@
 """One epoch at the paper's size, split into its parts, against the raw limit of this machine.
 
-The limit is what cannot be avoided: bare `mujoco.batch` stepping of the same model under the same actions, and the bare
-matrix products of one forward pass over all steps (acting) and of one forward and backward pass (the update). Both are
-measured in the same run, in turns with the epoch.
+The limit is what cannot be avoided: bare `mujoco.batch` stepping of the same model under the same actions (those of the
+epoch are replayed, so both do the same physics), and the bare matrix products of one forward pass over all steps
+(acting) and of one forward and backward pass (the update). Both are measured in the same run, in turns with the epoch.
 """
 
 import argparse
@@ -14,10 +14,12 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from mujoco.batch import Batch
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -32,7 +34,7 @@ from kmyriad.updates.reinforce import reinforce
 
 TARGETS = {
     "vs_limit": (">= 0.8", "rate of the epoch / rate of the limit"),
-    "knn_share": ("<= 0.03", "part of the epoch spent on nearest neighbours, the metrics' included"),
+    "knn_share": ("<= 0.03", "part of the epoch spent on nearest neighbours and particle rewards"),
     "heads_50_vs_1": ("<= 1.15", "seconds of an epoch with 50 heads / with 1"),
     "peak_gb": ("< 3", "peak memory of a process that runs one epoch"),
     "per_replica_4000_vs_1000": ("0.9 to 1.1", "seconds per replica with 4000 replicas / with 1000"),
@@ -43,15 +45,19 @@ TARGETS = {
 class Parts:
     """Seconds of one epoch."""
 
-    collect: float
+    physics: float
+    """Stepping the environments, observations included."""
+    policy: float
+    """Acting: the rest of the collection."""
     knn: float
+    """Neighbours, entropy and particle rewards."""
     update: float
     metrics: float
-    """Nearest neighbours again, on samples: what is logged about the epoch."""
+    """What is logged about the epoch; nearest neighbours again, on samples."""
 
     @property
     def total(self) -> float:
-        return self.collect + self.knn + self.update + self.metrics
+        return self.physics + self.policy + self.knn + self.update + self.metrics
 
 
 def main() -> None:
@@ -100,21 +106,20 @@ def measure(horizon: int, rounds: int) -> tuple[dict[str, float], dict[str, floa
         for name, epoch in epochs.items():
             parts[name].append(epoch.run())
             if name == "paper":
-                limits.append(limit.run())
+                limits.append(limit.run(epoch.taken))
     totals = {name: np.array([part.total for part in rows]) for name, rows in parts.items()}
     limit_totals = np.array([sum(pair) for pair in limits])
     figures = {
         "vs_limit": float(np.median(limit_totals / totals["paper"])),
-        "knn_share": float(np.median([(part.knn + part.metrics) / part.total for part in parts["paper"]])),
+        "knn_share": float(np.median([part.knn / part.total for part in parts["paper"]])),
         "heads_50_vs_1": float(np.median(totals["50 heads"] / totals["1 head"])),
         "peak_gb": peak_gigabytes(horizon),
         "per_replica_4000_vs_1000": float(np.median(totals["4000"] / totals["1000"]) / 4),
     }
     seconds = {
-        "collect (physics and policy)": float(np.median([part.collect for part in parts["paper"]])),
-        "nearest neighbours": float(np.median([part.knn for part in parts["paper"]])),
-        "metrics": float(np.median([part.metrics for part in parts["paper"]])),
-        "update": float(np.median([part.update for part in parts["paper"]])),
+        **{
+            name: float(np.median([getattr(part, name) for part in parts["paper"]])) for name in vars(parts["paper"][0])
+        },
         "limit: physics": float(np.median([physics for physics, _ in limits])),
         "limit: matrix products": float(np.median([products for _, products in limits])),
     }
@@ -134,10 +139,13 @@ class Epoch:
         self.config = PretrainConfig(agents=agents, replicas=replicas, horizon=horizon)
         self.replicas: Replicas = make_replicas("ant-empty", replicas, horizon=horizon)
         self.state = initial_state(self.config, self.replicas)
+        self.taken = np.empty((0, replicas, 8))
+        """(horizon, replicas, a), the controls of the last epoch run."""
 
     def run(self) -> Parts:
         config, state = self.config, self.state
         self.replicas.start(0)
+        stepping = Stopwatch(self.replicas.env)
         times = [time.perf_counter()]
         trajectory = collect(self.replicas, state.population, config.horizon, seed=0, epoch=1)
         times.append(time.perf_counter())
@@ -148,7 +156,28 @@ class Epoch:
         times.append(time.perf_counter())
         epoch_metrics(config, self.replicas.cell, state, trajectory, estimate, report)
         times.append(time.perf_counter())
-        return Parts(*np.diff(times).tolist())
+        stepping.stop()
+        actions = trajectory.actions.flatten(0, 1).transpose(0, 1).numpy()
+        self.taken = np.tanh(actions.astype(np.float64))
+        collecting, *rest = np.diff(times).tolist()
+        return Parts(stepping.seconds, collecting - stepping.seconds, *rest)
+
+
+class Stopwatch:
+    """Times every call of an environment's `step`."""
+
+    def __init__(self, env: Any) -> None:
+        self._env, self._step, self.seconds = env, env.step, 0.0
+        env.step = self._timed
+
+    def _timed(self, actions: Any) -> Any:
+        start = time.perf_counter()
+        result = self._step(actions)
+        self.seconds += time.perf_counter() - start
+        return result
+
+    def stop(self) -> None:
+        self._env.step = self._step
 
 
 class Limit:
@@ -159,15 +188,15 @@ class Limit:
         self.world = env.world  # type: ignore[attr-defined]
         self.config, self.population = epoch.config, epoch.state.population
         self.batch = Batch(self.world.model, self.config.replicas)
-        self.controls = np.tanh(0.37 * np.random.default_rng(0).standard_normal((50, self.config.replicas, 8)))
 
-    def run(self) -> tuple[float, float]:
+    def run(self, controls: NDArray[np.float64]) -> tuple[float, float]:
+        """(seconds of physics under `controls` (horizon, replicas, a), seconds of matrix products)."""
         start = time.perf_counter()
         self.batch.reset()
         self.batch.bind("qpos")[:] = self.world.initial_state(None)[0]
         ctrl = self.batch.bind("ctrl")
         for step in range(self.config.horizon):
-            ctrl[:] = self.controls[step % len(self.controls)]
+            ctrl[:] = controls[step]
             self.batch.step(nstep=self.world.decimation)
         physics = time.perf_counter() - start
         return physics, products(self.population, self.config)
