@@ -84,7 +84,7 @@ class PretrainConfig:
     sigma_max: float = 2.0
     """Largest standard deviation."""
 
-    chunk: int = 32_768
+    chunk: int = 8_192
     """Steps per forward and backward pass of an update: bounds the memory, does not change the result's meaning."""
     threads: int | None = None
     """CPU threads for physics and network; none takes all cores. Changes no number."""
