@@ -15,6 +15,7 @@ LARGEST_COORDINATE = 1e17
 """Beyond it squared distances overflow float32."""
 
 POINTS_PER_CELL = 8
+COPIES_SAMPLE = 2000
 SORTED_AXES = 3
 """Points are sorted by grid cells on their first axes only; more axes than three would get one or two cells each."""
 
@@ -40,7 +41,10 @@ def nearest_neighbours(points: NDArray[np.floating], k: int) -> Neighbours:
     _check_points(points, "points")
     if len(points) <= k:
         raise UsageError(f"k = {k} neighbours need at least {k + 1} points; got {len(points)}: lower k or add points")
-    cloud = _sort(_centred(points, _centre(points)))
+    centred = _centred(points, _centre(points))
+    if not _has_copies(centred):
+        return Neighbours(*_without_self(*_search(centred, centred, k + 1)))
+    cloud = _sort(centred)
     distinct = len(cloud.distinct)
     groups, distances = _without_self(*_search(cloud.distinct, cloud.distinct, min(k + 1, distinct)))
     if distinct == len(points):
@@ -125,6 +129,15 @@ class _Cloud:
         rows, unsorted = np.empty_like(indices), np.empty_like(distances)
         rows[self.order], unsorted[self.order] = indices, distances
         return Neighbours(rows, unsorted)
+
+
+def _has_copies(points: NDArray[np.float32]) -> bool:
+    """Whether points (n, d) repeat so often that a sample shows it; a few copies do no harm to a KD-tree.
+
+    Trajectories lie in memory as they lie in space, so without copies sorting would only cost time.
+    """
+    few = points[:: max(1, len(points) // COPIES_SAMPLE)]
+    return len(np.unique(few, axis=0)) < len(few)
 
 
 def _sort(points: NDArray[np.float32]) -> _Cloud:

@@ -43,7 +43,7 @@ MAZE_CELL = 4.0
 """Width of the maze's corridors and walls, metres (Gymnasium-Robotics' AntMaze has the same)."""
 
 MAZE_WALL_HEIGHT = 4.0
-"""Metres. AntMaze has 2, but this ant weighs 0.9 kg and random actions alone throw it 2.2 m high."""
+"""Metres. AntMaze has 2, but this ant weighs 0.9 kg and random actions alone throw it two metres high."""
 
 ARENA_BYTES = 2**20
 """MuJoCo's working memory per simulation. Its default of 14 MiB is a thousand times what one robot's contacts need and

@@ -47,8 +47,11 @@ CONTROLLERS = {
     "linear 5": linear(5.0),
 }
 DEEPEST = 0.25
-"""Metres that a limb may be inside ground or wall for a moment. A shank's tip moves at up to 13 m/s, 0.22 m in one
-physics step of 1/60 s, before the contact is seen; of all contacts 99 % are below 0.06 (docs/physics.md)."""
+"""Metres that a limb may be inside ground or wall for a moment: at 15 m/s a shank's tip moves as far in one physics
+step of 1/60 s, before the contact is seen."""
+
+FASTEST, FASTEST_JOINT = 10.0, 30.0
+"""Torso m/s and joint rad/s that healthy ants stay below, far from the bounds that mark divergence."""
 
 
 def assert_sound(env: MujocoVectorEnv, controller: Controller, steps: int, probes: int) -> None:
@@ -65,6 +68,8 @@ def assert_sound(env: MujocoVectorEnv, controller: Controller, steps: int, probe
         x, y, z = env.positions.T
         above = z - terrain.height(x, y)
         assert above.min() > 0.1, f"replica {above.argmin()} at {env.positions[above.argmin()]}, step {step}"
+        assert np.abs(env.read_features(["world_velocity"])).max() < FASTEST
+        assert np.abs(5 * env.read_features(["joint_velocities"])).max() < FASTEST_JOINT
         if step % 10:
             continue
         physics = env.get_state().physics

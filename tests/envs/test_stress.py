@@ -16,6 +16,19 @@ def test_physics_holds(terrain, controller, make_vec):
     assert_sound(env, CONTROLLERS[controller](60, np.random.default_rng(0)), steps=150, probes=10)
 
 
+def test_random_actions_alone_throw_the_ant_two_metres_high(make_vec):
+    """Why the maze's walls are higher than that."""
+    env = make_vec(IDS["empty"], 300)
+    env.reset(seed=0)
+    controller = CONTROLLERS["held 3"](300, np.random.default_rng(0))
+    highest = 0.0
+    observation = np.zeros((300, 62), np.float32)
+    for step in range(250):
+        observation, *_ = env.step(controller(step, observation))
+        highest = max(highest, float(env.positions[:, 2].max()))
+    assert 1.9 < highest < 3.5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("controller", CONTROLLERS)
 @pytest.mark.parametrize("terrain", TERRAINS)
