@@ -8,7 +8,6 @@ from typing import Any, Literal
 from kmyriad.errors import UsageError, nearest_name
 
 UpdateRule = Literal["reinforce", "trust_region"]
-DeviceThreads = int | None
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "agents": (1, 10_000),

@@ -14,8 +14,10 @@ HIGH_DIMENSION = 10
 LARGEST_COORDINATE = 1e17
 """Beyond it squared distances overflow float32."""
 
-POINTS_PER_CELL = 8
 COPIES_SAMPLE = 2000
+"""Points looked at to see whether points repeat."""
+
+POINTS_PER_CELL = 8
 SORTED_AXES = 3
 """Points are sorted by grid cells on their first axes only; more axes than three would get one or two cells each."""
 
