@@ -2,7 +2,8 @@
 
 The limit is what cannot be avoided: bare `mujoco.batch` stepping of the same model under the same actions (those of the
 epoch are replayed, so both do the same physics), and the bare matrix products of one forward pass over all steps
-(acting) and of one forward and backward pass (the update). Both are measured in the same run, in turns with the epoch.
+(acting) and of one forward and backward pass (the update). Epoch and limit are measured in the same run, in turns of
+twenty control steps (about a second), so that a machine that is slower for a while is so for both.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,16 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from kmyriad.config import PretrainConfig
 from kmyriad.envs.replicas import Replicas, make_replicas
 from kmyriad.metrics import epoch_metrics
 from kmyriad.particles import estimate_entropy, slide
-from kmyriad.population import Population
+from kmyriad.presets import preset
 from kmyriad.pretraining import initial_state
-from kmyriad.rollout import collect
+from kmyriad.rollout import ParallelTrajectory, collect
 from kmyriad.updates.reinforce import reinforce
+
+TURN = 20
+"""Control steps that the epochs and the limit make in turns."""
 
 TARGETS = {
     "vs_limit": (">= 0.8", "rate of the epoch / rate of the limit"),
@@ -63,16 +66,20 @@ class Parts:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument("--quick", action="store_true", help="a horizon of 60 instead of 600: about a minute, noisier")
-    parser.add_argument("--rounds", type=int, default=3, help="turns (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="a horizon of 120 instead of 600")
+    parser.add_argument("--rounds", type=int, default=3, help="times everything is measured (default: %(default)s)")
     parser.add_argument("--peak", type=int, metavar="HORIZON", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.peak:
-        Epoch(1000, 10, arguments.peak).run()
+        epoch = Epoch(1000, 10, arguments.peak)
+        epoch.start()
+        for _ in range(arguments.peak // TURN):
+            epoch.collect()
+        epoch.finish()
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
         return
 
-    horizon = 60 if arguments.quick else 600
+    horizon = 120 if arguments.quick else 600
     console = Console()
     with console.status("measuring"):
         figures, seconds = measure(horizon, arguments.rounds)
@@ -92,29 +99,35 @@ def main() -> None:
 
 def measure(horizon: int, rounds: int) -> tuple[dict[str, float], dict[str, float]]:
     """(figures, seconds of the parts): medians over rounds in which every contestant has one turn."""
+    peak = peak_gigabytes(horizon)  # first: Linux counts the size of the process that starts another as the other's
     epochs = {
         "paper": Epoch(1000, 10, horizon),
         "1 head": Epoch(1000, 1, horizon),
         "50 heads": Epoch(1000, 50, horizon),
-        "4000": Epoch(4000, 10, max(horizon // 4, 1)),
-        "1000": Epoch(1000, 10, max(horizon // 4, 1)),
+        "4000 replicas": Epoch(4000, 10, horizon),
     }
     limit = Limit(epochs["paper"])
     parts: dict[str, list[Parts]] = {name: [] for name in epochs}
     limits: list[tuple[float, float]] = []
     for _ in range(rounds):
+        limit.start()
+        for epoch in epochs.values():
+            epoch.start()
+        for _ in range(horizon // TURN):
+            limit.follow(epochs["paper"].collect())
+            for epoch in list(epochs.values())[1:]:
+                epoch.collect()
+        limits.append((limit.physics, limit.products + limit.update()))
         for name, epoch in epochs.items():
-            parts[name].append(epoch.run())
-            if name == "paper":
-                limits.append(limit.run(epoch.taken))
+            parts[name].append(epoch.finish())
     totals = {name: np.array([part.total for part in rows]) for name, rows in parts.items()}
     limit_totals = np.array([sum(pair) for pair in limits])
     figures = {
         "vs_limit": float(np.median(limit_totals / totals["paper"])),
         "knn_share": float(np.median([part.knn / part.total for part in parts["paper"]])),
         "heads_50_vs_1": float(np.median(totals["50 heads"] / totals["1 head"])),
-        "peak_gb": peak_gigabytes(horizon),
-        "per_replica_4000_vs_1000": float(np.median(totals["4000"] / totals["1000"]) / 4),
+        "peak_gb": peak,
+        "per_replica_4000_vs_1000": float(np.median(totals["4000 replicas"] / totals["paper"]) / 4),
     }
     seconds = {
         **{
@@ -136,19 +149,30 @@ class Epoch:
     """Everything that an epoch of Algorithm 1 does, timed part by part."""
 
     def __init__(self, replicas: int, agents: int, horizon: int) -> None:
-        self.config = PretrainConfig(agents=agents, replicas=replicas, horizon=horizon)
+        self.config = replace(preset("paper", "ant-empty", agents), replicas=replicas, horizon=horizon)
         self.replicas: Replicas = make_replicas("ant-empty", replicas, horizon=horizon)
         self.state = initial_state(self.config, self.replicas)
-        self.taken = np.empty((0, replicas, 8))
-        """(horizon, replicas, a), the controls of the last epoch run."""
 
-    def run(self) -> Parts:
-        config, state = self.config, self.state
+    def start(self) -> None:
         self.replicas.start(0)
-        stepping = Stopwatch(self.replicas.env)
+        self.pieces: list[ParallelTrajectory] = []
+        self.collecting = self.stepping = 0.0
+
+    def collect(self) -> NDArray[np.float64]:
+        """The next `TURN` steps; returns their controls (TURN, replicas, a)."""
+        stopwatch = Stopwatch(self.replicas.env)
+        start = time.perf_counter()
+        piece = collect(self.replicas, self.state.population, TURN, seed=0, epoch=len(self.pieces))
+        self.collecting += time.perf_counter() - start
+        self.stepping += stopwatch.stop()
+        self.pieces.append(piece)
+        return np.tanh(piece.actions.flatten(0, 1).transpose(0, 1).numpy().astype(np.float64))
+
+    def finish(self) -> Parts:
+        """All that follows the collection."""
+        config, state = self.config, self.state
+        trajectory = join(self.pieces)
         times = [time.perf_counter()]
-        trajectory = collect(self.replicas, state.population, config.horizon, seed=0, epoch=1)
-        times.append(time.perf_counter())
         state.pool = slide([], trajectory, 1)
         estimate = estimate_entropy(state.pool, config.k)
         times.append(time.perf_counter())
@@ -156,11 +180,19 @@ class Epoch:
         times.append(time.perf_counter())
         epoch_metrics(config, self.replicas.cell, state, trajectory, estimate, report)
         times.append(time.perf_counter())
-        stepping.stop()
-        actions = trajectory.actions.flatten(0, 1).transpose(0, 1).numpy()
-        self.taken = np.tanh(actions.astype(np.float64))
-        collecting, *rest = np.diff(times).tolist()
-        return Parts(stepping.seconds, collecting - stepping.seconds, *rest)
+        state.pool, self.pieces = [], []
+        return Parts(self.stepping, self.collecting - self.stepping, *np.diff(times).tolist())
+
+
+def join(pieces: list[ParallelTrajectory]) -> ParallelTrajectory:
+    """One trajectory of pieces that follow each other."""
+    whole: dict[str, Any] = dict.fromkeys(vars(pieces[0]))
+    for name, first in vars(pieces[0]).items():
+        parts = [getattr(piece, name) for piece in pieces]
+        if first is None:
+            continue
+        whole[name] = torch.cat(parts, dim=2) if isinstance(first, torch.Tensor) else np.concatenate(parts, axis=2)
+    return ParallelTrajectory(**whole)
 
 
 class Stopwatch:
@@ -176,8 +208,10 @@ class Stopwatch:
         self.seconds += time.perf_counter() - start
         return result
 
-    def stop(self) -> None:
+    def stop(self) -> float:
+        """The seconds so far."""
         self._env.step = self._step
+        return self.seconds
 
 
 class Limit:
@@ -186,56 +220,65 @@ class Limit:
     def __init__(self, epoch: Epoch) -> None:
         env = epoch.replicas.env
         self.world = env.world  # type: ignore[attr-defined]
-        self.config, self.population = epoch.config, epoch.state.population
+        self.config = epoch.config
+        population = epoch.state.population
+        self.trunk = [weight.detach() for weight in population.trunk_weights]
+        self.heads = [population.adapter_weight.detach(), population.output_weight.detach()]
         self.batch = Batch(self.world.model, self.config.replicas)
+        self.acting = torch.randn(self.config.replicas, self.trunk[0].shape[0])
+        self.physics = self.products = 0.0
 
-    def run(self, controls: NDArray[np.float64]) -> tuple[float, float]:
-        """(seconds of physics under `controls` (horizon, replicas, a), seconds of matrix products)."""
-        start = time.perf_counter()
+    def start(self) -> None:
         self.batch.reset()
         self.batch.bind("qpos")[:] = self.world.initial_state(None)[0]
+        self.physics = self.products = 0.0
+
+    def follow(self, controls: NDArray[np.float64]) -> None:
+        """Step the bare physics under `controls` (steps, replicas, a); multiply what acting multiplies."""
         ctrl = self.batch.bind("ctrl")
-        for step in range(self.config.horizon):
-            ctrl[:] = controls[step]
+        start = time.perf_counter()
+        for row in controls:
+            ctrl[:] = row
             self.batch.step(nstep=self.world.decimation)
-        physics = time.perf_counter() - start
-        return physics, products(self.population, self.config)
+        middle = time.perf_counter()
+        with torch.inference_mode():
+            for _ in controls:
+                self._forward(self.acting)
+        self.physics += middle - start
+        self.products += time.perf_counter() - middle
 
+    def update(self) -> float:
+        """Seconds of the matrix products of one forward and backward pass over the epoch, in chunks."""
+        chunk = self.config.chunk // self.config.agents * self.config.agents
+        batch = torch.randn(chunk, self.trunk[0].shape[0])
+        start = time.perf_counter()
+        with torch.inference_mode():
+            for _ in range(round(self.config.replicas * self.config.horizon / chunk)):
+                self._forward_and_backward(batch)
+        return time.perf_counter() - start
 
-def products(population: Population, config: PretrainConfig) -> float:
-    """Seconds of the matrix products alone: acting step by step, then forward and backward in chunks."""
-    heads = [population.adapter_weight.detach(), population.output_weight.detach()]
-    trunk = [weight.detach() for weight in population.trunk_weights]
-
-    def forward(rows: torch.Tensor) -> list[torch.Tensor]:
+    def _forward(self, rows: torch.Tensor) -> list[torch.Tensor]:
+        """The inputs of every layer, and the outputs."""
         inputs = []
-        for weight in trunk:
+        for weight in self.trunk:
             inputs.append(rows)
             rows = rows @ weight
-        rows = rows.view(config.agents, -1, rows.shape[-1])
-        for weight in heads:
+        rows = rows.view(self.config.agents, -1, rows.shape[-1])
+        for weight in self.heads:
             inputs.append(rows)
             rows = torch.bmm(rows, weight)
         return [*inputs, rows]
 
-    start = time.perf_counter()
-    with torch.inference_mode():
-        acting = torch.randn(config.replicas, trunk[0].shape[0])
-        for _ in range(config.horizon):
-            forward(acting)
-        chunk = config.chunk // config.agents * config.agents
-        batch = torch.randn(chunk, trunk[0].shape[0])
-        for _ in range(round(config.replicas * config.horizon / chunk)):
-            *inputs, gradient = forward(batch)
-            for weight, rows in zip(reversed(heads), reversed(inputs[len(trunk) :]), strict=True):
-                torch.bmm(rows.transpose(1, 2), gradient)
-                gradient = torch.bmm(gradient, weight.transpose(1, 2))
-            gradient = gradient.reshape(chunk, -1)
-            for index in reversed(range(len(trunk))):
-                inputs[index].T @ gradient
-                if index:
-                    gradient = gradient @ trunk[index].T
-    return time.perf_counter() - start
+    def _forward_and_backward(self, batch: torch.Tensor) -> None:
+        *inputs, gradient = self._forward(batch)
+        for weight, rows in zip(reversed(self.heads), reversed(inputs[len(self.trunk) :]), strict=True):
+            torch.bmm(rows.transpose(1, 2), gradient)
+            gradient = torch.bmm(gradient, weight.transpose(1, 2))
+        gradient = gradient.reshape(len(batch), -1)
+        for index in reversed(range(len(self.trunk))):
+            inputs[index].T @ gradient
+            if index:
+                gradient = gradient @ self.trunk[index].T
 
 
 if __name__ == "__main__":

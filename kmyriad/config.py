@@ -2,12 +2,16 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from kmyriad.envs import IDS, find_id
 from kmyriad.errors import UsageError, nearest_name
 
-UpdateRule = Literal["reinforce", "trust_region"]
+UpdateRule = Literal["actor_critic", "reinforce", "trust_region"]
+
+SEGMENT = 25
+"""About how many control steps an actor_critic epoch has, where nothing else is asked for."""
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "agents": (1, 10_000),
@@ -19,6 +23,12 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "k": (1, 10_000),
     "learning_rate": (1e-12, 100.0),
     "learning_rate_decay": (1e-6, 1.0),
+    "gamma": (0.0, 1.0),
+    "gae_lambda": (0.0, 1.0),
+    "clip": (1e-3, 10.0),
+    "passes": (1, 1000),
+    "minibatches": (1, 10_000),
+    "target_kl": (1e-6, 10.0),
     "adapter": (1, 65_536),
     "initial_sigma": (1e-4, 100.0),
     "sigma_min": (1e-6, 100.0),
@@ -34,6 +44,24 @@ BOUNDS: dict[str, tuple[float, float]] = {
 
 
 @dataclass(frozen=True)
+class ActorCriticSettings:
+    """What the clipped actor-critic needs to know, in pretraining and in fine-tuning."""
+
+    gamma: float
+    """Discount per control step."""
+    gae_lambda: float
+    """How far advantages trust rewards over the critic: 0 one step, 1 to the end."""
+    clip: float
+    """Ratios of probabilities beyond 1 +- this give no gradient."""
+    passes: int
+    """Times that an epoch's data is gone through."""
+    minibatches: int
+    """Gradient steps per pass."""
+    target_kl: float
+    """Mean KL of the actions per epoch that the learning rate is steered to."""
+
+
+@dataclass(frozen=True)
 class PretrainConfig:
     """Everything that decides what a run computes, and where it is kept."""
 
@@ -41,42 +69,67 @@ class PretrainConfig:
     """World to explore: ant-empty, ant-maze, ant-cave, ant-pyramid, point-maze, or any Gymnasium id."""
     env_settings: dict[str, Any] = field(default_factory=dict)
     """Further settings of the environment, such as map u or size 7 (values are read as JSON where they can be)."""
-    horizon: int = 600
-    """Control steps per episode (the paper's T)."""
+    horizon: int = 200
+    """Control steps per episode (the paper's T, 600 there)."""
     features: tuple[str, ...] = ()
     """State features whose entropy is maximised; empty takes the world's own (Ant: x y z, PointMaze: x y)."""
 
     agents: int = 10
     """Policies in the population (heads of the network)."""
-    replicas: int = 1000
+    replicas: int = 500
     """Copies of the environment, split evenly over the agents."""
-    epochs: int = 200
+    epochs: int = 240
     """Updates of the population."""
     segment: int | None = None
-    """Control steps per epoch, from replicas at staggered ages; none collects whole horizons from reset (the paper)."""
+    """Control steps per epoch, from replicas at staggered ages; the horizon's own length collects whole horizons from
+    reset (the paper). None takes about 25 for actor_critic in our worlds, and whole horizons elsewhere."""
     seed: int = 0
     """All randomness is a function of this, the epoch and the replica."""
 
-    k: int = 5
+    k: int = 15
     """Neighbours of the entropy estimate."""
-    update: UpdateRule = "reinforce"
-    """reinforce is the paper's single gradient step; trust_region takes several inside a KL bound (MEPOL)."""
-    learning_rate: float = 2e-4
-    """Adam's rate."""
-    learning_rate_milestones: tuple[int, ...] = (30, 80)
-    """Epochs after which the rate is multiplied by the decay."""
+    update: UpdateRule = "actor_critic"
+    """actor_critic learns fastest; reinforce is the paper's single gradient step; trust_region is MEPOL's."""
+    learning_rate: float = 1e-3
+    """Adam's rate; actor_critic only starts with it and steers it by target_kl."""
+    gamma: float = 0.99
+    """actor_critic: discount per control step."""
+    gae_lambda: float = 0.95
+    """actor_critic: how far advantages trust rewards over the critic; 0 is one step, 1 to the end."""
+    clip: float = 0.2
+    """actor_critic: ratios of probabilities beyond 1 +- this give no gradient."""
+    passes: int = 4
+    """actor_critic: times that an epoch's steps are gone through."""
+    minibatches: int = 4
+    """actor_critic: gradient steps per pass."""
+    target_kl: float = 0.03
+    """actor_critic: change of the policy per epoch that the learning rate is steered to, nats."""
+    critic: tuple[int, ...] = (128, 128)
+    """actor_critic: hidden sizes of the value functions; the last is each agent's own."""
+    reward: str = "volume"
+    """actor_critic, under study: volume, influence, centred or log1p."""
+    per_head: bool = False
+    """actor_critic, under study: standardise rewards and advantages per head instead of over all."""
+    elu: bool = False
+    """Under study: ELU instead of ReLU."""
+    one_critic: bool = False
+    """Under study: a critic without a layer per agent."""
+    learning_rate_milestones: tuple[int, ...] = ()
+    """reinforce, trust_region: epochs after which the rate is multiplied by the decay."""
     learning_rate_decay: float = 0.5
-    """Factor of the rate at each milestone."""
+    """reinforce, trust_region: factor of the rate at each milestone."""
     kl_bound: float = 0.1
     """trust_region: largest KL between the state distributions before and after an epoch's steps."""
     trust_region_steps: int = 30
     """trust_region: most gradient steps per epoch."""
 
-    trunk: tuple[int, ...] = (512, 256)
+    normalise_observations: bool = True
+    """Shift and scale observations by their running mean and deviation, which become part of the policy."""
+    trunk: tuple[int, ...] = (256, 128)
     """Hidden sizes of the network that all agents share."""
-    adapter: int = 256
+    adapter: int = 128
     """Hidden size of each agent's own layer."""
-    initial_sigma: float = 0.37
+    initial_sigma: float = 0.22
     """Standard deviation of the raw actions at the start; at 1 the Ant ends up on its back."""
     sigma_min: float = 0.01
     """Smallest standard deviation."""
@@ -87,15 +140,15 @@ class PretrainConfig:
     """Steps per forward and backward pass of an update: bounds the memory, does not change the result's meaning."""
     threads: int | None = None
     """CPU threads for physics and network; none takes all cores. Changes no number."""
-    checkpoint_every: int = 1
-    """Epochs between checkpoints."""
+    checkpoint_every: int | None = None
+    """Epochs between checkpoints; none takes as many as make a horizon."""
     keep_checkpoints: int = 3
     """Checkpoints kept; older ones are removed."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in BOUNDS.items():
             check_number(name, getattr(self, name), low, high)
-        for name in ("trunk", "learning_rate_milestones"):
+        for name in ("trunk", "critic", "learning_rate_milestones"):
             for value in getattr(self, name):
                 check_number(f"each of {name}", value, 1, 1_000_000)
         if not self.sigma_min <= self.initial_sigma <= self.sigma_max:
@@ -116,14 +169,32 @@ class PretrainConfig:
     @property
     def epoch_steps(self) -> int:
         """Control steps of every replica per epoch: the paper's T, or a segment."""
-        return self.segment or self.horizon
+        if self.segment is not None:
+            return self.segment
+        if self.update != "actor_critic" or find_id(self.env) not in IDS.values():
+            return self.horizon
+        return min(nearest_divisors(self.horizon, SEGMENT), key=lambda steps: abs(steps - SEGMENT))
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether epochs end in the middle of episodes."""
+        return self.epoch_steps < self.horizon
+
+    @property
+    def epochs_per_horizon(self) -> int:
+        """How many epochs' steps make one horizon."""
+        return self.horizon // self.epoch_steps
+
+    @property
+    def actor_critic(self) -> ActorCriticSettings:
+        return ActorCriticSettings(**{field.name: getattr(self, field.name) for field in fields(ActorCriticSettings)})
 
     def as_json(self) -> dict[str, Any]:
         """Plain lists, dicts, numbers and strings."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
 
-UPDATE_RULES = ("reinforce", "trust_region")
+UPDATE_RULES = ("actor_critic", "reinforce", "trust_region")
 FIELDS = {entry.name for entry in dataclasses.fields(PretrainConfig)}
 
 

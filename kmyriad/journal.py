@@ -12,7 +12,7 @@ from kmyriad.config import PretrainConfig
 from kmyriad.envs.replicas import Replicas
 from kmyriad.errors import UsageError
 from kmyriad.metrics import epoch_metrics
-from kmyriad.particles import Estimate, Segment
+from kmyriad.particles import Novelty, Segment
 from kmyriad.progress import EpochProgress
 from kmyriad.rollout import ParallelTrajectory
 from kmyriad.runs import Run, append_metrics, save_last_epoch
@@ -47,12 +47,12 @@ class Journal:
         self,
         state: TrainingState,
         trajectory: ParallelTrajectory,
-        estimate: Estimate,
+        novelty: Novelty,
         report: UpdateReport,
         seconds: float,
     ) -> None:
         """Metrics of the epoch that `state` has just done, and a checkpoint when it is time."""
-        row = epoch_metrics(self._config, self._replicas.cell, state, trajectory, estimate, report)
+        row = epoch_metrics(self._config, self._replicas.cell, state, trajectory, novelty, report)
         row |= {"seconds": seconds, "steps_per_second": trajectory.steps / seconds}
         try:
             append_metrics(self._run, row)
@@ -65,7 +65,8 @@ class Journal:
             heads = ", ".join(map(str, row["still_heads"]))
             self._progress.say(f"[yellow]epoch {state.epoch}: standing still:[/] head {heads}")
         self._progress.update(row)
-        if state.epoch % self._config.checkpoint_every == 0 or state.epoch == self._config.epochs:
+        every = self._config.checkpoint_every or self._config.epochs_per_horizon
+        if state.epoch % every == 0 or state.epoch == self._config.epochs:
             self.save(state)
 
     def save(self, state: TrainingState) -> None:
@@ -74,7 +75,7 @@ class Journal:
         If the last one cannot be written either, leaving the context raises.
         """
         try:
-            checkpoint = state.checkpoint(self._replicas if self._config.segment is not None else None)
+            checkpoint = state.checkpoint(self._replicas if self._config.has_segments else None)
             write_checkpoint(checkpoint_path(self._run.checkpoints, state.epoch), checkpoint)
             prune_checkpoints(self._run.checkpoints, self._config.keep_checkpoints)
             save_last_epoch(self._run, _visited(state.pool))

@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 from kmyriad.config import PretrainConfig
 from kmyriad.entropy.divergence import kl_to_others
 from kmyriad.entropy.estimators import knn_entropy
-from kmyriad.particles import Estimate, Segment
+from kmyriad.evaluation import covered_cells
+from kmyriad.particles import Novelty, Segment
 from kmyriad.population import Gaussian, Population
-from kmyriad.randomness import generator
+from kmyriad.randomness import METRICS, generator
 from kmyriad.rollout import ParallelTrajectory
 from kmyriad.training_state import TrainingState
 from kmyriad.updates.ascent import UpdateReport
 
-POINTS_PER_HEAD = 2000
-"""Per-head entropy and the KL between heads are estimated on this many particles of each head, so that the numbers of
-different epochs compare and cost little. Both depend on the number of points: compare like with like."""
+POINTS_OF_HEADS = 20_000
+"""Per-head entropy and the KL between heads are estimated on this many particles of all heads together, so that the
+numbers of different epochs compare and cost little. Both depend on the number of points: compare like with like."""
 
 POINTS_IN_XY = 100_000
 """The entropy in x and y is estimated on at most this many particles: it is only looked at, never maximised."""
@@ -33,20 +34,21 @@ def epoch_metrics(
     cell: float,
     state: TrainingState,
     trajectory: ParallelTrajectory,
-    estimate: Estimate,
+    novelty: Novelty,
     report: UpdateReport,
 ) -> dict[str, Any]:
-    """One row of metrics.jsonl, all of it a function of the run's settings and the epoch (timings are added later)."""
+    """One row of metrics.jsonl, all of it a function of the run's settings and the epoch (timings are added later).
+
+    What needs neighbours of its own (per head, between heads, in x and y) is there once per horizon: with segments
+    most of the pool is the same from epoch to epoch.
+    """
     pool, k = state.pool, config.k
-    rng = generator(config.seed, state.epoch, 1)
-    clouds = _particles_per_head(pool, rng)
+    rng = generator(config.seed, state.epoch, METRICS)
     row: dict[str, Any] = {
         "epoch": state.epoch,
         "env_steps": state.env_steps,
-        "entropy": estimate.entropy,
-        "particles": estimate.particles,
-        "entropy_per_head": [knn_entropy(cloud, k) if len(cloud) > k else None for cloud in clouds],
-        "kl_between_heads": _kl_between_heads(clouds, k),
+        "entropy": novelty.entropy,
+        "particles": novelty.particles,
         "sigma": _sigma(state.population, trajectory),
         "gradient_norm": report.gradient_norm,
         "update_kl": report.kl,
@@ -57,8 +59,12 @@ def epoch_metrics(
         "diverged_replicas": int((~trajectory.sound).any(axis=-1).sum()),
         "still_heads": still_heads(trajectory),
     }
-    if pool[-1].xy is not None:
-        row |= _position_metrics(pool, k, cell, rng)
+    if state.epoch % config.epochs_per_horizon == 0:
+        clouds = _particles_per_head(pool, rng)
+        row["entropy_per_head"] = [knn_entropy(cloud, k) if len(cloud) > k else None for cloud in clouds]
+        row["kl_between_heads"] = _kl_between_heads(clouds, k)
+        if pool[-1].xy is not None:
+            row |= _position_metrics(pool, k, cell, rng)
     return row
 
 
@@ -78,22 +84,18 @@ def _position_metrics(pool: Sequence[Segment], k: int, cell: float, rng: np.rand
     everyone = np.concatenate(heads)
     return {
         "entropy_xy": knn_entropy(rng.permutation(everyone)[:POINTS_IN_XY], k),
-        "covered_cells": _cells(everyone, cell),
-        "covered_cells_per_head": [_cells(points, cell) for points in heads],
+        "covered_cells": covered_cells(everyone, cell),
+        "covered_cells_per_head": [covered_cells(points, cell) for points in heads],
     }
 
 
-def _cells(points: NDArray[np.float32], cell: float) -> int:
-    rows = np.floor(points / cell).astype(np.int64)
-    return len(np.unique(rows[:, 0] * 2**32 + rows[:, 1]))
-
-
 def _particles_per_head(pool: Sequence[Segment], rng: np.random.Generator) -> list[NDArray[np.float32]]:
-    """Up to POINTS_PER_HEAD particles of each head, drawn from the pool."""
+    """Up to an even share of POINTS_OF_HEADS particles of each head, drawn from the pool."""
     clouds = []
-    for head in range(len(pool[-1].sound)):
+    agents = len(pool[-1].sound)
+    for head in range(agents):
         points = np.concatenate([segment.features[head][segment.sound[head]] for segment in pool])
-        chosen = rng.permutation(len(points))[:POINTS_PER_HEAD]
+        chosen = rng.permutation(len(points))[: POINTS_OF_HEADS // agents]
         clouds.append(points[chosen])
     return clouds
 

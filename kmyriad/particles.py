@@ -4,14 +4,15 @@ With whole horizons the pool is the epoch's own particles. With segments it is a
 replicas, so that it always is the parallel state distribution; only the newest segment's particles can be updated on.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kmyriad.entropy.estimators import knn_entropy, particle_rewards
-from kmyriad.entropy.neighbours import Neighbours, nearest_neighbours
+from kmyriad.entropy.estimators import entropy_of_radii, knn_entropy, log_ball_volume, particle_rewards
+from kmyriad.entropy.neighbours import Neighbours, nearest_in, nearest_neighbours
 from kmyriad.errors import UsageError
 from kmyriad.rollout import ParallelTrajectory
 
@@ -29,22 +30,26 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """The k-NN entropy of the pool and what follows from it for the newest segment."""
+class Novelty:
+    """The k-NN entropy of the pool and what the newest segment's particles are worth."""
 
     entropy: float
     """Eq. 1, nats, in the training features."""
+    particles: int
+    """In the pool."""
     rewards: NDArray[np.float32]
-    """(m, p, L), the particle rewards of the newest segment, minus their mean over the pool; 0 where not sound."""
+    """(m, p, L), 0 where not sound."""
+
+
+@dataclass(frozen=True)
+class Estimate(Novelty):
+    """With the exact gradient: `rewards` are the particle rewards, minus their mean over the pool."""
+
     neighbours: Neighbours
     """Of all N particles of the pool."""
     newest: NDArray[np.int64]
     """(m, p, L), the row of each of the newest segment's steps among the N particles; -1 where not sound."""
     dimension: int
-
-    @property
-    def particles(self) -> int:
-        return len(self.neighbours.indices)
 
 
 def slide(pool: Sequence[Segment], trajectory: ParallelTrajectory, segments: int) -> list[Segment]:
@@ -54,20 +59,52 @@ def slide(pool: Sequence[Segment], trajectory: ParallelTrajectory, segments: int
 
 def estimate_entropy(pool: Sequence[Segment], k: int) -> Estimate:
     """The paper's Eq. 1 over the whole pool, and its gradient in closed form as rewards of the newest segment."""
-    newest = pool[-1]
-    particles = np.concatenate([segment.features[segment.sound] for segment in pool])
-    if len(particles) <= k:
-        raise UsageError(
-            f"the entropy of k = {k} neighbours needs more than {k} sound particles; there are {len(particles)}: use"
-            " more replicas or steps, or a smaller k"
-        )
+    newest, particles = pool[-1], _particles(pool, k)
     neighbours = nearest_neighbours(particles, k)
     rewards = particle_rewards(neighbours, particles.shape[1])
     rewards -= rewards.mean()
     count = int(newest.sound.sum())
     rows = np.full(newest.sound.shape, -1, np.int64)
     rows[newest.sound] = np.arange(len(particles) - count, len(particles))
-    of_newest = np.zeros(newest.sound.shape, np.float32)
-    of_newest[newest.sound] = rewards[len(particles) - count :]
     entropy = knn_entropy(particles, k, neighbours)
-    return Estimate(entropy, of_newest, neighbours, rows, particles.shape[1])
+    of_newest = _at(newest.sound, rewards[len(particles) - count :])
+    return Estimate(entropy, len(particles), of_newest, neighbours, rows, particles.shape[1])
+
+
+def estimate_novelty(pool: Sequence[Segment], k: int, form: str = "volume") -> Novelty:
+    """What a critic can learn from: the log-volume of the ball around each new particle that holds k others.
+
+    That is -ln(density) up to a constant, the reward whose policy gradient is that of the entropy. Only the newest
+    segment's neighbours are searched, and Eq. 1 is averaged over its particles.
+    """
+    newest, particles = pool[-1], _particles(pool, k)
+    asked = newest.features[newest.sound]
+    if not len(asked):
+        return Novelty(math.nan, len(particles), np.zeros(newest.sound.shape, np.float32))
+    radii = nearest_in(particles, asked, k + 1).distances[:, -1]  # the nearest is the particle itself
+    entropy = entropy_of_radii(radii, particles.shape[1], k, len(particles))
+    rewards = log_ball_volume(radii, particles.shape[1]).astype(np.float32)
+    if form == "log1p":
+        rewards = np.log1p(radii)
+    if form in ("influence", "centred"):
+        neighbours = nearest_neighbours(particles, k)
+        rewards = particle_rewards(neighbours, particles.shape[1], centred=form == "centred")[-len(asked) :]
+    return Novelty(entropy, len(particles), _at(newest.sound, rewards))
+
+
+def _particles(pool: Sequence[Segment], k: int) -> NDArray[np.float32]:
+    """(N, f), the sound ones of the pool, oldest first."""
+    particles = np.concatenate([segment.features[segment.sound] for segment in pool])
+    if len(particles) <= k:
+        raise UsageError(
+            f"the entropy of k = {k} neighbours needs more than {k} sound particles; there are {len(particles)}: use"
+            " more replicas or steps, or a smaller k"
+        )
+    return particles
+
+
+def _at(sound: NDArray[np.bool_], values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """`values` of the sound steps in their places, 0 elsewhere."""
+    placed = np.zeros(sound.shape, np.float32)
+    placed[sound] = values
+    return placed

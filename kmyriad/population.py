@@ -4,10 +4,10 @@ The policy of an agent is a distribution over *raw* actions; squashing and resca
 (`squash`). The squashing's Jacobian cancels in every ratio of probabilities, and any PPO can take the policy as it is.
 """
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import gymnasium
@@ -17,9 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kmyriad.errors import UsageError
+from kmyriad.network import HeadedNetwork
+from kmyriad.normaliser import Normaliser
 
 OUTPUT_GAIN = 0.1
 """Output layers start this much smaller than the others, so that sigma starts at its setting and means near 0."""
+
+SHARED = ("trunk", "normaliser")
+"""What all agents have in common; every other parameter has a row per agent."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ def action_spec(space: gymnasium.Space) -> ActionSpec:  # type: ignore[type-arg]
     raise UsageError(f"action space {space} is not supported; it must be a bounded one-dimensional Box or Discrete(n)")
 
 
-class Population(nn.Module):
+class Population(HeadedNetwork):
     """m policies: `forward` maps observations (m, n, d), n per agent, to a distribution of shape (m, n, a)."""
 
     def __init__(
@@ -114,31 +119,30 @@ class Population(nn.Module):
         adapter: int = 256,
         initial_sigma: float = 0.37,
         sigma_range: tuple[float, float] = (0.01, 2.0),
+        normalises: bool = False,
         seed: int = 0,
     ) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(seed)
-        self.agents, self.observation_size, self.actions = agents, observation_size, actions
-        self.trunk_sizes, self.adapter_size = tuple(trunk), adapter
+        super().__init__(
+            agents,
+            observation_size,
+            actions.outputs,
+            trunk=trunk,
+            adapter=adapter,
+            output_gain=OUTPUT_GAIN,
+            seed=seed,
+        )
+        self.observation_size, self.actions = observation_size, actions
         self.sigma_range = sigma_range
-        sizes = [observation_size, *trunk]
-        self.trunk_weights = nn.ParameterList([_uniform((i, o), i, generator) for i, o in pairwise(sizes)])
-        self.trunk_biases = nn.ParameterList([_uniform((o,), i, generator) for i, o in pairwise(sizes)])
-        self.adapter_weight = _uniform((agents, sizes[-1], adapter), sizes[-1], generator)
-        self.adapter_bias = _uniform((agents, 1, adapter), sizes[-1], generator)
-        self.output_weight = _uniform((agents, adapter, actions.outputs), adapter, generator, OUTPUT_GAIN)
-        self.output_bias = nn.Parameter(torch.zeros(agents, 1, actions.outputs))
+        self.normaliser = Normaliser(observation_size) if normalises else nn.Identity()
         if not actions.is_discrete:
             self.output_bias.data[..., actions.size :] = math.log(initial_sigma)
 
     def forward(self, observations: Tensor) -> Policy:
-        agents, count, size = observations.shape
-        hidden = observations.reshape(agents * count, size)
-        for weight, bias in zip(self.trunk_weights, self.trunk_biases, strict=True):
-            hidden = torch.addmm(bias, hidden, weight).relu()
-        hidden = hidden.view(agents, count, -1)
-        hidden = torch.baddbmm(self.adapter_bias, hidden, self.adapter_weight).relu()
-        return self._policy(torch.baddbmm(self.output_bias, hidden, self.output_weight))
+        return self.policy(self.normaliser(observations))
+
+    def policy(self, normalised: Tensor) -> Policy:
+        """The policy from observations that went through `normaliser` already."""
+        return self._policy(self.outputs(normalised))
 
     def _policy(self, outputs: Tensor) -> Policy:
         if self.actions.is_discrete:
@@ -158,6 +162,7 @@ class Population(nn.Module):
             "trunk": list(self.trunk_sizes),
             "adapter": self.adapter_size,
             "sigma_range": list(self.sigma_range),
+            "normalises": isinstance(self.normaliser, Normaliser),
         }
 
     @staticmethod
@@ -173,6 +178,7 @@ class Population(nn.Module):
             adapter=architecture["adapter"],
             initial_sigma=sigma_min,
             sigma_range=(sigma_min, sigma_max),
+            normalises=architecture["normalises"],
         )
 
     def select(self, heads: Sequence[int]) -> "Population":
@@ -182,7 +188,7 @@ class Population(nn.Module):
                 raise UsageError(f"head must be between 0 and {self.agents - 1}; got {head}")
         chosen = Population.build(self.architecture() | {"agents": len(heads)})
         own = self.state_dict()
-        chosen.load_state_dict({n: own[n] if n.startswith("trunk") else own[n][list(heads)] for n in own})
+        chosen.load_state_dict({n: own[n] if n.startswith(SHARED) else own[n][list(heads)] for n in own})
         return chosen
 
     def head(self, index: int) -> "Head":
@@ -197,7 +203,7 @@ class Head(nn.Module):
         super().__init__()
         if population.agents != 1:
             raise UsageError(f"a head is made of a population of one; got one of {population.agents}")
-        layers: list[nn.Module] = []
+        layers: list[nn.Module] = [copy.deepcopy(population.normaliser)]
         weights = [*population.trunk_weights, population.adapter_weight[0], population.output_weight[0]]
         biases = [*population.trunk_biases, population.adapter_bias[0, 0], population.output_bias[0, 0]]
         for weight, bias in zip(weights, biases, strict=True):
@@ -210,9 +216,3 @@ class Head(nn.Module):
 
     def forward(self, observations: Tensor) -> Policy:
         return self._policy(self.layers(observations))
-
-
-def _uniform(shape: tuple[int, ...], inputs: int, generator: torch.Generator, gain: float = 1.0) -> nn.Parameter:
-    """PyTorch's own default for linear layers: uniform within 1/sqrt(inputs), here with a generator of its own."""
-    bound = gain / math.sqrt(inputs)
-    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))

@@ -28,6 +28,8 @@ def paper(env: str, agents: int) -> PretrainConfig:
         learning_rate_decay=0.5,
         trunk=(512, 256),
         adapter=256,
+        initial_sigma=0.37,
+        normalise_observations=False,
     )
 
 

@@ -9,17 +9,20 @@ import torch
 
 from kmyriad.checkpoint import newest_checkpoint
 from kmyriad.config import PretrainConfig, config_from, replicas_per_agent
+from kmyriad.critic import Critic
 from kmyriad.envs.replicas import Replicas, make_replicas
 from kmyriad.errors import TrainingStoppedError, UsageError
 from kmyriad.journal import Journal
-from kmyriad.particles import Estimate, estimate_entropy, slide
+from kmyriad.normaliser import Normaliser
+from kmyriad.particles import Novelty, estimate_entropy, estimate_novelty, slide
 from kmyriad.population import Population, action_spec
 from kmyriad.presets import preset as preset_config
 from kmyriad.progress import say
-from kmyriad.randomness import reset_seed
+from kmyriad.randomness import SHUFFLING, generator, reset_seed
 from kmyriad.rollout import ParallelTrajectory, collect
 from kmyriad.runs import Run, create_run, open_run, truncate_metrics
 from kmyriad.training_state import TrainingState
+from kmyriad.updates.actor_critic import actor_critic, standardised
 from kmyriad.updates.ascent import UpdateReport
 from kmyriad.updates.reinforce import reinforce
 from kmyriad.updates.trust_region import trust_region
@@ -85,13 +88,19 @@ def algorithm_1(config: PretrainConfig, replicas: Replicas, state: TrainingState
         started = time.perf_counter()
         state.epoch += 1
         assign_policies_to_processes(config, replicas, state.epoch)
-        trajectory = collect(replicas, state.population, config.epoch_steps, config.seed, state.epoch)
-        state.pool = slide(state.pool, trajectory, config.horizon // config.epoch_steps)
-        estimate = estimate_entropy(state.pool, config.k)
-        report = update(config, state, trajectory, estimate)
+        trajectory = collect(
+            replicas,
+            state.population,
+            config.epoch_steps,
+            config.seed,
+            state.epoch,
+            keep_arrivals=state.critic is not None,
+        )
+        state.pool = slide(state.pool, trajectory, config.epochs_per_horizon)
+        novelty, report = update(config, state, trajectory)
 
         state.count(trajectory.steps, good_gradient=math.isfinite(report.gradient_norm))
-        journal.record(state, trajectory, estimate, report, time.perf_counter() - started)
+        journal.record(state, trajectory, novelty, report, time.perf_counter() - started)
         if state.bad_gradients >= BAD_GRADIENTS_ALLOWED:
             journal.save(state)
             raise TrainingStoppedError(
@@ -105,33 +114,47 @@ def assign_policies_to_processes(config: PretrainConfig, replicas: Replicas, epo
 
     Whole horizons begin with a reset; segments go on, from ages staggered once in the beginning.
     """
-    if config.segment is None or epoch == 1:
+    if not config.has_segments or epoch == 1:
         replicas.start(reset_seed(config.seed, epoch))
-        if config.segment is not None:
+        if config.has_segments:
             replicas.stagger(replicas_per_agent(config.agents, config.replicas))
 
 
 def update(
-    config: PretrainConfig, state: TrainingState, trajectory: ParallelTrajectory, estimate: Estimate
-) -> UpdateReport:
-    """Improve the population by the rule that `config` names."""
-    state.set_learning_rate(config)
-    if config.update == "reinforce":
-        return reinforce(state.population, state.optimizer, trajectory, estimate, config.chunk)
-    return trust_region(
-        state.population,
-        state.optimizer,
-        trajectory,
-        estimate,
-        config.chunk,
-        kl_bound=config.kl_bound,
-        max_steps=config.trust_region_steps,
-    )
+    config: PretrainConfig, state: TrainingState, trajectory: ParallelTrajectory
+) -> tuple[Novelty, UpdateReport]:
+    """Estimate the pool's entropy and improve the population by the rule that `config` names."""
+    population, optimizer = state.population, state.optimizer
+    if state.critic is not None:
+        novelty = estimate_novelty(state.pool, config.k, config.reward)
+        settings = config.actor_critic
+        # (1 - gamma) makes returns as large as rewards, so that the critic learns them at any gamma.
+        rewards = (1 - config.gamma) * standardised(novelty.rewards, trajectory.sound)
+        rng = generator(config.seed, state.epoch, SHUFFLING)
+        report = actor_critic(population, state.critic, optimizer, trajectory, rewards, settings, rng)
+    else:
+        state.set_learning_rate(config)
+        novelty = estimate = estimate_entropy(state.pool, config.k)
+        if config.update == "reinforce":
+            report = reinforce(population, optimizer, trajectory, estimate, config.chunk)
+        else:
+            report = trust_region(
+                population,
+                optimizer,
+                trajectory,
+                estimate,
+                config.chunk,
+                kl_bound=config.kl_bound,
+                max_steps=config.trust_region_steps,
+            )
+    if isinstance(population.normaliser, Normaliser):
+        population.normaliser.see(trajectory.observations[torch.from_numpy(trajectory.sound)])
+    return novelty, report
 
 
 def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
     """A population that has learned nothing yet."""
-    if config.segment is not None and not replicas.can_be_saved:
+    if config.has_segments and not replicas.can_be_saved:
         raise UsageError(
             f"segments need an environment whose state can be saved, which {config.env!r} is not; leave segment out"
         )
@@ -143,9 +166,28 @@ def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
         adapter=config.adapter,
         initial_sigma=config.initial_sigma,
         sigma_range=(config.sigma_min, config.sigma_max),
+        normalises=config.normalise_observations,
         seed=config.seed,
     )
-    return TrainingState(population, torch.optim.Adam(population.parameters(), lr=config.learning_rate))
+    if config.elu:
+        from kmyriad.network import HeadedNetwork
+
+        HeadedNetwork.activation = staticmethod(torch.nn.functional.elu)
+    if config.per_head:
+        from kmyriad.updates import actor_critic as module
+
+        module.PER_HEAD = True
+    parameters, critic = [*population.parameters()], None
+    if config.update == "actor_critic":
+        critic = Critic(config.agents, replicas.observation_size, config.critic, config.seed)
+        if config.one_critic:
+            critic.adapter_weight = torch.nn.Parameter(critic.adapter_weight[:1].detach().clone())
+            critic.adapter_bias = torch.nn.Parameter(critic.adapter_bias[:1].detach().clone())
+            critic.output_weight = torch.nn.Parameter(critic.output_weight[:1].detach().clone())
+            critic.output_bias = torch.nn.Parameter(critic.output_bias[:1].detach().clone())
+            critic.forward = lambda o: critic.outputs(o.reshape(1, -1, o.shape[-1])).view(o.shape[:2])
+        parameters += critic.parameters()
+    return TrainingState(population, torch.optim.Adam(parameters, lr=config.learning_rate), critic)
 
 
 def _create(config: PretrainConfig, out: str | Path | None) -> Run:
@@ -165,7 +207,7 @@ def _resume(config: PretrainConfig, folder: Path, state: TrainingState, replicas
     if newest is not None:
         for sentence in newest.skipped:
             say(f"[yellow]skipped:[/] {sentence}")
-        state.restore(newest.checkpoint, replicas if config.segment is not None else None)
+        state.restore(newest.checkpoint, replicas if config.has_segments else None)
     truncate_metrics(run, state.epoch)
     return run
 

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from kmyriad.population import ActionSpec
 
+METRICS, SHUFFLING = 1, 2
+"""Purposes of an epoch's generators, apart from resets."""
+
 
 def generator(seed: int, *purpose: int) -> np.random.Generator:
     """A generator for one purpose, such as (epoch,) or (epoch, replica)."""

@@ -28,15 +28,23 @@ class ParallelTrajectory:
     """(m, p, L, 2), positions, or None where there are none."""
     ends: NDArray[np.bool_]
     """(m, p, L), the episode ended with this step."""
+    terminated: NDArray[np.bool_]
+    """(m, p, L), it ended for good, not just for lack of time."""
     sound: NDArray[np.bool_]
     """(m, p, L), False where the replica's physics had broken: not a particle, and no reason to update."""
+    rewards: NDArray[np.float32]
+    """(m, p, L), the environment's own; pretraining never looks at them."""
+    arrivals: Tensor | None
+    """(m, p, L, d), what was to be seen after each step, before an ended episode started again; kept on request."""
 
     @property
     def steps(self) -> int:
         return self.sound.size
 
 
-def collect(replicas: Replicas, population: Population, steps: int, seed: int, epoch: int) -> ParallelTrajectory:
+def collect(
+    replicas: Replicas, population: Population, steps: int, seed: int, epoch: int, *, keep_arrivals: bool = False
+) -> ParallelTrajectory:
     """Let every agent act for `steps` steps in its replicas, from wherever they are."""
     agents = population.agents
     share = (agents, replicas.count // agents)
@@ -46,8 +54,9 @@ def collect(replicas: Replicas, population: Population, steps: int, seed: int, e
     log_probs = torch.empty(*share, steps)
     features = np.empty((replicas.count, steps, replicas.feature_size), np.float32)
     xy = np.empty((replicas.count, steps, 2), np.float32) if replicas.has_xy else None
-    ends = np.empty((replicas.count, steps), bool)
-    sound = np.empty((replicas.count, steps), bool)
+    rewards = np.empty((replicas.count, steps), np.float32)
+    ends, terminated, sound = (np.empty((replicas.count, steps), bool) for _ in range(3))
+    arrivals = torch.empty_like(observations) if keep_arrivals else None
     noise = torch.from_numpy(action_noise(seed, epoch, replicas.count, steps, population.actions))
     with torch.inference_mode():
         for step in range(steps):
@@ -57,7 +66,10 @@ def collect(replicas: Replicas, population: Population, steps: int, seed: int, e
             observations[:, :, step], actions[:, :, step] = seen, raw
             log_probs[:, :, step] = policy.log_prob(raw)
             arrival = replicas.step(population.actions.squash(raw.view(replicas.count, size).numpy()))
-            features[:, step], ends[:, step], sound[:, step] = arrival.features, arrival.ended, arrival.sound
+            features[:, step], rewards[:, step] = arrival.features, arrival.reward
+            ends[:, step], terminated[:, step], sound[:, step] = arrival.ended, arrival.terminated, arrival.sound
+            if arrivals is not None:
+                arrivals[:, :, step] = torch.from_numpy(arrival.observation).view(*share, -1)
             if xy is not None and arrival.xy is not None:
                 xy[:, step] = arrival.xy
     by_agent = (*share, steps)
@@ -68,5 +80,8 @@ def collect(replicas: Replicas, population: Population, steps: int, seed: int, e
         features.reshape(*by_agent, -1),
         None if xy is None else xy.reshape(*by_agent, 2),
         ends.reshape(by_agent),
+        terminated.reshape(by_agent),
         sound.reshape(by_agent),
+        rewards.reshape(by_agent),
+        arrivals,
     )

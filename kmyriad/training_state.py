@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from kmyriad.checkpoint import Checkpoint, CheckpointError, newest_checkpoint
+from kmyriad.checkpoint import Checkpoint, CheckpointError, checkpoint_path, newest_checkpoint, read_checkpoint
 from kmyriad.config import PretrainConfig
+from kmyriad.critic import Critic
 from kmyriad.envs.mujoco_vector import SimulatorState
 from kmyriad.envs.replicas import Replicas
 from kmyriad.errors import UsageError
@@ -23,6 +24,9 @@ COUNTERS = ("epoch", "env_steps", "bad_gradients", "skipped_updates")
 class TrainingState:
     population: Population
     optimizer: torch.optim.Optimizer
+    """Of all parameters, the critic's included."""
+    critic: Critic | None = None
+    """Where the update rule learns with one."""
     epoch: int = 0
     """The epoch under way, or the last one done."""
     env_steps: int = 0
@@ -37,10 +41,9 @@ class TrainingState:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def set_learning_rate(self, config: PretrainConfig) -> None:
-        """MultiStepLR as a function of the epoch, which therefore needs no state of its own."""
+        """MultiStepLR, as a function of the epoch."""
         passed = sum(self.epoch > milestone for milestone in config.learning_rate_milestones)
-        for group in self.optimizer.param_groups:
-            group["lr"] = config.learning_rate * config.learning_rate_decay**passed
+        self._put_learning_rate(config.learning_rate * config.learning_rate_decay**passed)
 
     def count(self, env_steps: int, good_gradient: bool) -> None:
         """Add an epoch's work to the counters."""
@@ -51,6 +54,8 @@ class TrainingState:
     def checkpoint(self, replicas: Replicas | None) -> Checkpoint:
         """Everything to go on from; `replicas` only where they are in the middle of episodes."""
         tensors = {f"population.{name}": tensor for name, tensor in self.population.state_dict().items()}
+        if self.critic is not None:
+            tensors |= {f"critic.{name}": tensor for name, tensor in self.critic.state_dict().items()}
         for index, entries in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in entries.items()}
         if replicas is not None:
@@ -60,12 +65,16 @@ class TrainingState:
                 parts = {name: array for name, array in vars(segment).items() if array is not None}
                 tensors |= {f"pool.{index}.{name}": torch.from_numpy(array) for name, array in parts.items()}
         counters = {name: int(getattr(self, name)) for name in COUNTERS}
-        return Checkpoint(tensors, {**counters, "architecture": self.population.architecture()})
+        facts = {"learning_rate": self.learning_rate, "architecture": self.population.architecture()}
+        return Checkpoint(tensors, counters | facts)
 
     def restore(self, checkpoint: Checkpoint, replicas: Replicas | None) -> None:
         """Put everything back to the bit."""
         try:
             self.population.load_state_dict(_under("population", checkpoint))
+            if self.critic is not None:
+                self.critic.load_state_dict(_under("critic", checkpoint))
+            self._put_learning_rate(checkpoint.facts["learning_rate"])
             self._restore_optimizer(_under("optimizer", checkpoint))
             if replicas is not None:
                 simulator = {name: tensor.numpy() for name, tensor in _under("simulator", checkpoint).items()}
@@ -77,6 +86,10 @@ class TrainingState:
             first_line = str(error).splitlines()[0]
             raise CheckpointError(f"the checkpoint does not fit this run's settings: {first_line}") from error
 
+    def _put_learning_rate(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
     def _restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
         state = self.optimizer.state_dict()
         entries: dict[int, dict[str, Any]] = {}
@@ -86,13 +99,17 @@ class TrainingState:
         self.optimizer.load_state_dict({**state, "state": entries})
 
 
-def load_population(run: Run) -> Population:
-    """The population of a run as its newest good checkpoint has it."""
-    newest = newest_checkpoint(run.checkpoints)
-    if newest is None:
-        raise UsageError(f"{run.path} has no checkpoint yet; let it train for an epoch first")
-    population = Population.build(newest.checkpoint.facts["architecture"])
-    population.load_state_dict(_under("population", newest.checkpoint))
+def load_population(run: Run, epoch: int | None = None) -> Population:
+    """The population of a run after `epoch`, which must have a checkpoint, or as the newest good checkpoint has it."""
+    if epoch is not None:
+        checkpoint = read_checkpoint(checkpoint_path(run.checkpoints, epoch))
+    else:
+        newest = newest_checkpoint(run.checkpoints)
+        if newest is None:
+            raise UsageError(f"{run.path} has no checkpoint yet; let it train for an epoch first")
+        checkpoint = newest.checkpoint
+    population = Population.build(checkpoint.facts["architecture"])
+    population.load_state_dict(_under("population", checkpoint))
     return population
 
 

@@ -16,9 +16,8 @@ def test_every_number_has_bounds_that_are_enforced(name):
 
 
 def test_no_number_is_without_bounds():
-    numbers = {
-        f.name for f in dataclasses.fields(PretrainConfig) if isinstance(f.default, int | float) or f.default is None
-    }
+    defaults = {field.name: field.default for field in dataclasses.fields(PretrainConfig)}
+    numbers = {n for n, value in defaults.items() if value is None or type(value) in (int, float)}
     assert numbers == set(BOUNDS)
 
 
@@ -28,7 +27,7 @@ def test_no_number_is_without_bounds():
         ({"agent": 3}, "unknown setting 'agent' .did you mean 'agents'"),
         ({"update": "reinforcement"}, "unknown update 'reinforcement' .did you mean 'reinforce'"),
         ({"initial_sigma": 5.0}, "initial_sigma must lie between sigma_min and sigma_max"),
-        ({"segment": 7}, "segment must divide the horizon of 600.*nearest: 6 or 8"),
+        ({"segment": 7, "horizon": 600}, "segment must divide the horizon of 600.*nearest: 6 or 8"),
         ({"trunk": [0]}, "each of trunk must be between"),
         (
             {"agents": 7, "replicas": 1000},

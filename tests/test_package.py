@@ -10,12 +10,12 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROOMS = [
     {"errors", "version", "files"},
-    {"config", "presets"},
     {"envs"},
-    {"population", "randomness"},
+    {"config", "presets"},
+    {"network", "normaliser", "population", "critic", "randomness"},
     {"rollout"},
     {"entropy"},
-    {"particles"},
+    {"particles", "evaluation"},
     {"updates"},
     {"checkpoint", "runs", "training_state", "metrics", "progress", "journal"},
     {"pretraining"},

@@ -27,7 +27,7 @@ def last_bytes(run):
     return checkpoint_path(run.checkpoints, run.epochs_done).read_bytes()
 
 
-@pytest.mark.parametrize("update", ["reinforce", "trust_region"])
+@pytest.mark.parametrize("update", ["actor_critic", "reinforce", "trust_region"])
 @pytest.mark.parametrize("env", ["point-maze", "ant-empty", walk_env.CONTINUOUS, walk_env.DISCRETE])
 def test_every_epoch_is_written_down(env, update, tmp_path):
     run = kmyriad.pretrain(env, out=tmp_path / "run", update=update, **SMALL)
@@ -51,10 +51,10 @@ def test_every_epoch_is_written_down(env, update, tmp_path):
     assert list((run.path / "tensorboard").iterdir())
 
 
+@pytest.mark.parametrize("update", ["actor_critic", "reinforce"])
 @pytest.mark.parametrize("segment", [None, 3])
-def test_a_resumed_run_is_the_uninterrupted_run(segment, tmp_path):
-    settings = SMALL | {"segment": segment, "epochs": 9, "reset_noise": 1.0}
-    settings["env_settings"] = {"reset_noise": settings.pop("reset_noise")}
+def test_a_resumed_run_is_the_uninterrupted_run(segment, update, tmp_path):
+    settings = SMALL | {"segment": segment, "update": update, "epochs": 9, "env_settings": {"reset_noise": 1.0}}
     whole = kmyriad.pretrain("ant-cave", out=tmp_path / "whole", **settings)
     kmyriad.pretrain("ant-cave", out=tmp_path / "parts", **(settings | {"epochs": 2}))
     kmyriad.pretrain("ant-cave", out=tmp_path / "parts", resume=True, epochs=5)
@@ -63,7 +63,7 @@ def test_a_resumed_run_is_the_uninterrupted_run(segment, tmp_path):
     assert last_bytes(parts) == last_bytes(whole)
 
 
-@pytest.mark.parametrize("update", ["reinforce", "trust_region"])
+@pytest.mark.parametrize("update", ["actor_critic", "reinforce", "trust_region"])
 def test_thread_count_changes_nothing(update, tmp_path):
     threads_before = torch.get_num_threads()
     try:
@@ -85,7 +85,9 @@ def test_seeds_differ(tmp_path):
 
 
 def test_learning_rate_follows_the_milestones(tmp_path):
-    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", learning_rate_milestones=(1, 3), **SMALL)
+    run = kmyriad.pretrain(
+        "point-maze", out=tmp_path / "run", update="reinforce", learning_rate_milestones=(1, 3), **SMALL
+    )
     assert [row["learning_rate"] for row in run.metrics()] == [1e-2, 5e-3, 5e-3, 2.5e-3]
 
 
@@ -152,7 +154,7 @@ def test_bad_gradients_are_skipped_and_three_in_a_row_stop_the_run(tmp_path, mon
 
     monkeypatch.setattr(pretrain_module, "reinforce", sometimes_bad)
     with pytest.raises(TrainingStoppedError, match=r"3 epochs in a row, up to epoch 6.*lower learning_rate"):
-        kmyriad.pretrain("point-maze", out=tmp_path / "run", **(SMALL | {"epochs": 20}))
+        kmyriad.pretrain("point-maze", out=tmp_path / "run", **(SMALL | {"update": "reinforce", "epochs": 20}))
     run = open_run(tmp_path / "run")
     assert [row["skipped_updates"] for row in run.metrics()] == [1, 2, 2, 3, 4, 5]
     weights = read_checkpoint(checkpoint_path(run.checkpoints, 6)).tensors
@@ -184,8 +186,8 @@ def test_a_full_disk_keeps_the_old_checkpoint_and_the_run_goes_on(tmp_path, monk
 def test_a_head_that_stands_still_is_pointed_out(tmp_path, monkeypatch):
     real = pretrain_module.collect
 
-    def with_a_lame_head(*arguments):
-        trajectory = real(*arguments)
+    def with_a_lame_head(*arguments, **options):
+        trajectory = real(*arguments, **options)
         trajectory.features[1] = trajectory.features[1, :1, :1]
         return trajectory
 
@@ -222,7 +224,7 @@ def test_a_run_is_not_overwritten_and_not_resumed_as_another(tmp_path):
     kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
     with pytest.raises(UsageError, match="already holds a run"):
         kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
-    with pytest.raises(UsageError, match="was started with k = 5 and cannot go on with 7"):
+    with pytest.raises(UsageError, match="was started with k = 15 and cannot go on with 7"):
         kmyriad.pretrain("point-maze", out=tmp_path / "run", resume=True, k=7)
 
 

@@ -37,8 +37,12 @@ def knn_entropy(points: NDArray[np.floating], k: int, neighbours: Neighbours | N
             f"neighbours are {neighbours.indices.shape} but points and k ask for {(len(points), k)}; "
             "pass those of the same points and k"
         )
-    log_volumes = log_ball_volume(neighbours.distances[:, -1], points.shape[1])
-    return float(math.log(len(points)) - _digamma(k) + log_volumes.mean())
+    return entropy_of_radii(neighbours.distances[:, -1], points.shape[1], k, len(points))
+
+
+def entropy_of_radii(radii: NDArray[np.floating], dimension: int, k: int, points: int) -> float:
+    """Eq. 1 from the distances to the k-th nearest of `points` points, those of all of them or of a fair sample."""
+    return float(math.log(points) - _digamma(k) + log_ball_volume(radii, dimension).mean())
 
 
 def weighted_knn_entropy(log_weights: torch.Tensor, neighbours: Neighbours, dimension: int) -> torch.Tensor:

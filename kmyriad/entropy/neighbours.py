@@ -76,7 +76,10 @@ def nearest_in(points: NDArray[np.floating], queries: NDArray[np.floating], k: i
     if len(points) < k:
         raise UsageError(f"k = {k} neighbours need at least {k} points; got {len(points)}: lower k or add points")
     centre = _centre(points)
-    cloud, asked = _sort(_centred(points, centre)), _sort(_centred(queries, centre))
+    centred, centred_queries = _centred(points, centre), _centred(queries, centre)
+    if not _has_copies(centred):
+        return Neighbours(*_search(centred, centred_queries, k))
+    cloud, asked = _sort(centred), _sort(centred_queries)
     groups, distances = _search(cloud.distinct, asked.distinct, min(k, len(cloud.distinct)))
     column, copy = _first_copies(cloud.count[groups], k)
     rows = cloud.order[cloud.start[np.take_along_axis(groups, column, 1)] + copy]

@@ -20,12 +20,18 @@ POSITION = ("x", "y")
 class Arrival:
     """Where a step led, before ended episodes start again."""
 
+    observation: NDArray[np.float32]
+    """(n, d)."""
+    reward: NDArray[np.float32]
+    """(n,), the environment's own; pretraining never looks at it."""
     features: NDArray[np.float32]
     """(n, f), the entropy features."""
     xy: NDArray[np.float32] | None
     """(n, 2), or None where the world has no x and y."""
     ended: NDArray[np.bool_]
     """(n,), the episode is over."""
+    terminated: NDArray[np.bool_]
+    """(n,), it is over for good, not just for lack of time: what follows is worth nothing."""
     sound: NDArray[np.bool_]
     """(n,), False from the step on in which a replica's physics broke (or its observation was not finite)."""
 
@@ -60,12 +66,15 @@ class Replicas:
 
     def step(self, actions: NDArray[Any]) -> Arrival:
         """One control step of every replica; episodes that end start again at once."""
-        observation, _, terminated, truncated, info = self.env.step(actions)
+        observation, reward, terminated, truncated, info = self.env.step(actions)
         self._receive(observation)
         self._broken |= info.get("diverged", False) | ~np.isfinite(self.observation).all(axis=1)
         ended = terminated | truncated
         xy = self._read(POSITION) if self.has_xy else None
-        arrival = Arrival(self._read(self.features), xy, ended, ~self._broken)
+        reached = np.where(self._broken[:, None], 0, self.observation) if self._broken.any() else self.observation
+        arrival = Arrival(
+            reached, reward.astype(np.float32), self._read(self.features), xy, ended, terminated, ~self._broken
+        )
         if ended.any():
             self._receive(self.env.reset(options={"reset_mask": ended})[0])
             self._broken[ended] = False

@@ -18,7 +18,7 @@ class UpdateReport:
     steps: int
     """Optimizer steps taken; 0 when the gradient was not finite, or no step stayed inside the trust region."""
     kl: float
-    """Trust region: KL between the state distributions before and after. REINFORCE: of the actions, on a sample."""
+    """Trust region: KL between the state distributions before and after. Other rules: of the actions, per step."""
     effective_sample_size: float
     """Fraction of the particles that the importance weights after the update are worth; 1 is all of them."""
 
@@ -55,6 +55,14 @@ def _chunks(trajectory: ParallelTrajectory, chunk: int) -> Iterator[slice]:
     size = max(1, chunk // agents)
     for start in range(0, per_agent * steps, size):
         yield slice(start, start + size)
+
+
+def change(log_ratio: Tensor) -> tuple[float, float]:
+    """(mean KL of the actions, effective sample size as a fraction), from the log-ratios of steps' probabilities."""
+    log_ratio = log_ratio.double()
+    ratio = log_ratio.exp()
+    kl = (ratio - 1 - log_ratio).mean()
+    return float(kl), float(ratio.sum().square() / ratio.square().sum() / ratio.numel())
 
 
 def to_go(values: Tensor, ends: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from kmyriad.particles import Estimate
 from kmyriad.population import Population
 from kmyriad.rollout import ParallelTrajectory
-from kmyriad.updates.ascent import UpdateReport, accumulate, to_go
+from kmyriad.updates.ascent import UpdateReport, accumulate, change, to_go
 
 SAMPLE = 16_384
 """Steps on which the update's KL is looked at afterwards."""
@@ -39,7 +39,4 @@ def _change(population: Population, trajectory: ParallelTrajectory) -> tuple[flo
     observations = trajectory.observations[:, :replicas].flatten(1, 2)
     actions = trajectory.actions[:, :replicas].flatten(1, 2)
     before = trajectory.log_probs[:, :replicas].flatten(1, 2)
-    log_ratio = (population(observations).log_prob(actions) - before).double()
-    ratio = log_ratio.exp()
-    kl = (ratio - 1 - log_ratio).mean()
-    return float(kl), float(ratio.sum().square() / ratio.square().sum() / ratio.numel())
+    return change(population(observations).log_prob(actions) - before)

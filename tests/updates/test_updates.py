@@ -38,7 +38,16 @@ def problem(space=SPACES[0], seed=0, with_ends=True, with_broken=True):
         sound[1, 2, 4:] = False
     features = rng.standard_normal((AGENTS, PER_AGENT, STEPS, 2)).astype(np.float32)
     trajectory = ParallelTrajectory(
-        observations, actions.view(AGENTS, PER_AGENT, STEPS, -1), log_probs, features, features, ends, sound
+        observations,
+        actions.view(AGENTS, PER_AGENT, STEPS, -1),
+        log_probs,
+        features,
+        features,
+        ends,
+        np.zeros_like(ends),
+        sound,
+        np.zeros(ends.shape, np.float32),
+        None,
     )
     return population, trajectory
 

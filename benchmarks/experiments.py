@@ -1,0 +1,90 @@
+"""Many training runs side by side, one core each, and what their populations do afterwards on fresh rollouts.
+
+Resumable: what is done is kept in a folder, what was interrupted goes on from its last checkpoint.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import redirect_stderr
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+import kmyriad
+from kmyriad.checkpoint import checkpoint_epochs
+from kmyriad.config import PretrainConfig, config_from
+from kmyriad.envs.replicas import make_replicas
+from kmyriad.evaluation import measure, visit
+from kmyriad.runs import Run
+from kmyriad.training_state import load_population
+
+EVALUATION_REPLICAS = 300
+EVALUATION_SEED = 12_345
+"""No training run uses it: the rollouts are fresh."""
+
+Curve = list[dict[str, Any]]
+"""Measures of the frozen population, one row per checkpoint."""
+
+
+def train_all(experiments: Mapping[str, dict[str, Any]], folder: Path, processes: int) -> dict[str, Curve]:
+    """The curve of every experiment (a name and `kmyriad.pretrain`'s settings), `processes` at a time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    curves = {}
+    with (
+        ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool,
+        Progress(console=Console(stderr=True)) as progress,
+    ):
+        task = progress.add_task("experiments", total=len(experiments))
+        futures = {pool.submit(train_one, folder / name, settings): name for name, settings in experiments.items()}
+        for future in as_completed(futures):
+            curves[futures[future]] = future.result()
+            progress.update(task, advance=1, description=futures[future])
+    return {name: curves[name] for name in experiments}
+
+
+def train_one(folder: Path, settings: dict[str, Any]) -> Curve:
+    """Train on one core and measure every checkpoint; what a file already tells is not computed again."""
+    done = folder / "curve.json"
+    if done.exists():
+        curve: Curve = json.loads(done.read_text())
+        return curve
+    settings = {"threads": 1, "keep_checkpoints": 10_000, **settings}
+    resume = folder.exists()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_suffix(".log"), "a") as log, redirect_stderr(log):
+        run = kmyriad.pretrain(out=folder, resume=resume, **settings)
+    curve = list(_measure_checkpoints(run))
+    partial = done.with_suffix(".partial")
+    partial.write_text(json.dumps(curve, indent=1) + "\n")
+    os.replace(partial, done)
+    return curve
+
+
+def _measure_checkpoints(run: Run) -> Iterator[dict[str, Any]]:
+    torch.set_num_threads(1)
+    config = config_from(run.config)
+    count = max(EVALUATION_REPLICAS // config.agents, 1) * config.agents
+    replicas = make_replicas(config.env, count, horizon=config.horizon, settings=config.env_settings, threads=1)
+    seconds = {row["epoch"]: row for row in run.metrics()}
+    for epoch in sorted(checkpoint_epochs(run.checkpoints)):
+        visits = visit(load_population(run, epoch), replicas, config.horizon, EVALUATION_SEED)
+        trained = seconds[epoch]
+        yield {
+            "epoch": epoch,
+            "env_steps": trained["env_steps"],
+            "sigma": trained["sigma"],
+            **measure(visits, replicas.cell, EVALUATION_SEED),
+        }
+    replicas.close()
+
+
+def epochs_for(steps: int, base: PretrainConfig, settings: Mapping[str, Any]) -> int:
+    """How many epochs make at least `steps` environment steps with these settings on top of `base`."""
+    config = config_from({name: value for name, value in settings.items() if name != "preset"}, base)
+    return -(-steps // (config.replicas * config.epoch_steps))

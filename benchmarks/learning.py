@@ -1,0 +1,216 @@
+"""How many environment steps each update rule needs, in all five worlds, over several seeds.
+
+`reinforce` (the paper's gradient) trains for N steps; the entropy it has reached then, on fresh rollouts of the frozen
+population, is the mark. Counted is after how many steps `actor_critic` is there for good. `trust_region` runs for the
+same steps as `actor_critic`. All are measured with the same particles, features and neighbours. Then, alone on the
+machine: what an update costs beside the physics of its epoch, and what 50 heads cost beside 1.
+
+Resumable: run it again and it goes on.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from experiments import Curve, epochs_for, train_all
+from rich.console import Console
+from rich.table import Table
+
+from kmyriad.config import PretrainConfig
+from kmyriad.envs.replicas import make_replicas
+from kmyriad.particles import slide
+from kmyriad.presets import preset
+from kmyriad.pretraining import assign_policies_to_processes, initial_state, update
+from kmyriad.rollout import collect
+
+STEPS = {
+    "ant-empty": 5_000_000,
+    "ant-maze": 2_000_000,
+    "ant-pyramid": 2_000_000,
+    "ant-cave": 2_000_000,
+    "point-maze": 2_000_000,
+}
+"""N, by world."""
+AIMS = {"ant-empty": 20}
+OTHER_AIM = 10
+"""reinforce's steps over actor_critic's, at least."""
+REINFORCE = {
+    "update": "reinforce",
+    "replicas": 300,
+    "segment": None,
+    "k": 5,
+    "learning_rate": 1e-3,
+    "initial_sigma": 0.37,
+    "normalise_observations": False,
+}
+"""The best rate and sigma found for it by `--search`."""
+TRUST_REGION = {**REINFORCE, "update": "trust_region", "learning_rate": 1e-4, "trust_region_steps": 10}
+SEARCH = [(rate, sigma) for rate in (2e-4, 1e-3, 3e-3) for sigma in (0.22, 0.37)]
+MEASURED_STEPS = 25_000
+"""Environment steps of actor_critic between two measurements, about."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--worlds", nargs="*", default=list(STEPS), choices=list(STEPS), help="some of the worlds")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=2, help="runs at a time, a core each (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path("runs/learning"), help="where runs are kept")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--search", action="store_true", help="only look for reinforce's best rate and sigma")
+    parser.add_argument("--timing", action="store_true", help="only measure the cost of updates and heads")
+    arguments = parser.parse_args()
+    if arguments.search:
+        search(arguments.folder, arguments.seeds, arguments.processes)
+        return
+    figures: dict[str, float] = {}
+    curves: dict[str, dict[str, list[Curve]]] = {}
+    if not arguments.timing:
+        curves = learn(arguments.worlds, arguments.seeds, arguments.folder, arguments.processes)
+        for world, rules in curves.items():
+            figures[f"steps_ratio_{world}"] = show(world, rules)
+    figures |= timing()
+    table = Table("figure", "value", "aim")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:.3g}", aim_of(name))
+    Console().print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"figures": figures, "curves": curves}, indent=1) + "\n")
+
+
+def aim_of(figure: str) -> str:
+    if figure.startswith("steps_ratio_"):
+        return f">= {AIMS.get(figure.removeprefix('steps_ratio_'), OTHER_AIM)}"
+    return {"update_vs_physics": "<= 1", "heads_50_vs_1": "<= 1.15"}[figure]
+
+
+def settings_of(world: str, rule: str, seed: int) -> dict[str, Any]:
+    """What `kmyriad.pretrain` gets: the default preset of the world, or the baseline on the same environment."""
+    defaults = preset("quick", world, 10)
+    settings: dict[str, Any] = {"env": world, "preset": "quick", "seed": seed}
+    if rule == "actor_critic":
+        per_epoch = defaults.replicas * defaults.epoch_steps
+        settings["checkpoint_every"] = max(1, round(MEASURED_STEPS / per_epoch))
+        settings["epochs"] = epochs_for(STEPS[world] // 5, defaults, settings)
+    else:
+        settings |= REINFORCE if rule == "reinforce" else TRUST_REGION
+        steps = STEPS[world] if rule == "reinforce" else STEPS[world] // 5
+        settings["epochs"] = epochs_for(steps, defaults, settings)
+        settings["checkpoint_every"] = max(1, settings["epochs"] // 5)
+    return settings
+
+
+def learn(worlds: list[str], seeds: int, folder: Path, processes: int) -> dict[str, dict[str, list[Curve]]]:
+    """Curves by world, rule and seed."""
+    rules = ("actor_critic", "reinforce", "trust_region")
+    experiments = {
+        f"{world}-{rule}-{seed}": settings_of(world, rule, seed)
+        for rule in rules
+        for world in worlds
+        for seed in range(seeds)
+    }
+    curves = train_all(experiments, folder, processes)
+    return {
+        world: {rule: [curves[f"{world}-{rule}-{seed}"] for seed in range(seeds)] for rule in rules} for world in worlds
+    }
+
+
+def steps_to(curve: Curve, mark: float) -> float:
+    """Environment steps after which the entropy stays at `mark` or above; infinite if it never does."""
+    below = [index for index, row in enumerate(curve) if row["entropy"] < mark]
+    first = below[-1] + 1 if below else 0
+    return curve[first]["env_steps"] if first < len(curve) else np.inf
+
+
+def show(world: str, rules: dict[str, list[Curve]]) -> float:
+    """Print a world's table; returns reinforce's steps over actor_critic's, the median over seeds."""
+    mark = float(np.mean([curve[-1]["entropy"] for curve in rules["reinforce"]]))
+    table = Table(
+        "rule", "steps", "entropy, each seed", f"steps to {mark:.2f}", "cells", "best head's", "KL", "its floor",
+        title=f"{world}, 10 heads",
+    )  # fmt: skip
+    for rule, curves in rules.items():
+        last = [curve[-1] for curve in curves]
+        table.add_row(
+            rule,
+            f"{last[0]['env_steps']:,}",
+            " ".join(f"{row['entropy']:.2f}" for row in last),
+            " ".join(f"{steps_to(curve, mark):,.0f}" for curve in curves),
+            " ".join(str(row["covered_cells"]) for row in last),
+            " ".join(str(max(row["covered_cells_per_head"])) for row in last),
+            " ".join(f"{np.mean(row['kl_between_heads']):.2f}" for row in last),
+            " ".join(f"{row['kl_floor']:.2f}" for row in last),
+        )
+    Console().print(table)
+    steps = np.array([steps_to(curve, mark) for curve in rules["actor_critic"]])
+    return float(np.median(rules["reinforce"][0][-1]["env_steps"] / steps))
+
+
+def search(folder: Path, seeds: int, processes: int) -> None:
+    """The entropy that reinforce reaches on ant-empty in a million steps, by rate and initial sigma."""
+    experiments = {}
+    for rate, sigma in SEARCH:
+        for seed in range(seeds):
+            settings = settings_of("ant-empty", "reinforce", seed) | {"learning_rate": rate, "initial_sigma": sigma}
+            settings["epochs"] = epochs_for(1_000_000, preset("quick", "ant-empty", 10), settings)
+            settings["checkpoint_every"] = settings["epochs"]
+            experiments[f"search-{rate:g}-{sigma:g}-{seed}"] = settings
+    curves = list(train_all(experiments, folder, processes).values())
+    table = Table("rate", "sigma", "entropy, each seed", "mean", title="reinforce, ant-empty, 1M steps")
+    for index, (rate, sigma) in enumerate(SEARCH):
+        found = [curve[-1]["entropy"] for curve in curves[index * seeds : (index + 1) * seeds]]
+        table.add_row(f"{rate:g}", f"{sigma:g}", " ".join(f"{e:.2f}" for e in found), f"{np.mean(found):.2f}")
+    Console().print(table)
+
+
+def timing(rounds: int = 30) -> dict[str, float]:
+    """Cost of an update beside physics, and of 50 heads beside 1: medians over epochs in turns."""
+    contestants = {agents: TimedTraining(agents) for agents in (10, 1, 50)}
+    for _ in range(rounds):
+        for contestant in contestants.values():
+            contestant.epoch()
+    ten, one, fifty = (np.array(contestant.seconds) for contestant in contestants.values())
+    return {
+        "update_vs_physics": float(np.median(ten[:, 1] / ten[:, 0])),
+        "heads_50_vs_1": float(np.median(fifty.sum(axis=1) / one.sum(axis=1))),
+    }
+
+
+class TimedTraining:
+    """Epochs of ant-empty with the default settings, timed: (physics, update, everything else) in seconds."""
+
+    def __init__(self, agents: int) -> None:
+        self.config = PretrainConfig(agents=agents)
+        self.replicas = make_replicas("ant-empty", self.config.replicas, horizon=self.config.horizon)
+        self.state = initial_state(self.config, self.replicas)
+        self.seconds: list[tuple[float, float, float]] = []
+        self.physics = 0.0
+        self._step = self.replicas.env.step
+        self.replicas.env.step = self._timed_step  # type: ignore[method-assign]
+
+    def _timed_step(self, actions: Any) -> Any:
+        start = time.perf_counter()
+        result = self._step(actions)
+        self.physics += time.perf_counter() - start
+        return result
+
+    def epoch(self) -> None:
+        config, state = self.config, self.state
+        start, self.physics = time.perf_counter(), 0.0
+        state.epoch += 1
+        assign_policies_to_processes(config, self.replicas, state.epoch)
+        trajectory = collect(
+            self.replicas, state.population, config.epoch_steps, config.seed, state.epoch, keep_arrivals=True
+        )
+        middle = time.perf_counter()
+        state.pool = slide(state.pool, trajectory, config.epochs_per_horizon)
+        update(config, state, trajectory)
+        end = time.perf_counter()
+        self.seconds.append((self.physics, end - middle, middle - start - self.physics))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""What matters for learning: one setting changed at a time, several seeds each, entropy on fresh rollouts.
+
+Every line of the table in docs/learning.md comes from here. Resumable: run it again and it goes on.
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from experiments import Curve, epochs_for, train_all
+from rich.console import Console
+from rich.table import Table
+
+from kmyriad.config import PretrainConfig
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "reward: influence": {"reward": "influence"},
+    "reward: centred influence": {"reward": "centred"},
+    "reward: ln(1 + distance)": {"reward": "log1p"},
+    "standardised per head": {"per_head": True},
+    "ELU": {"elu": True},
+    "one critic for all heads": {"one_critic": True},
+    "k 5": {"k": 5},
+    "k 40": {"k": 40},
+    "gamma 0.98": {"gamma": 0.98},
+    "gamma 0.995": {"gamma": 0.995},
+    "lambda 0.9": {"gae_lambda": 0.9},
+    "lambda 0.98": {"gae_lambda": 0.98},
+    "sigma 0.14": {"initial_sigma": 0.14},
+    "sigma 0.37": {"initial_sigma": 0.37},
+    "target KL 0.015": {"target_kl": 0.015},
+    "target KL 0.06": {"target_kl": 0.06},
+    "8 passes": {"passes": 8},
+    "8 minibatches": {"minibatches": 8},
+    "critic 256-256": {"critic": (256, 256)},
+    "actor 512-256-256": {"trunk": (512, 256), "adapter": 256},
+    "segment 10": {"segment": 10},
+    "segment 50": {"segment": 50},
+    "250 replicas, segment 50": {"replicas": 250, "segment": 50},
+    "1000 replicas, segment 25": {"replicas": 1000},
+    "features x y": {"features": ("x", "y")},
+    "raw observations": {"normalise_observations": False},
+}
+"""What differs from the defaults, by the name it has in the table."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--env", default="ant-empty", help="world (default: %(default)s)")
+    parser.add_argument(
+        "--steps", type=int, default=500_000, help="environment steps of each run (default: %(default)s)"
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... (default: %(default)s)")
+    parser.add_argument("--only", nargs="*", metavar="NAME", help="some of the variants")
+    parser.add_argument("--agents", type=int, default=10, help="heads (default: %(default)s)")
+    parser.add_argument("--horizon", type=int, default=200, help="control steps per episode (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=2, help="runs at a time, a core each (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path("runs/study"), help="where runs are kept")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the table there")
+    arguments = parser.parse_args()
+    names = arguments.only or list(VARIANTS)
+    group = f"{arguments.env}-{arguments.agents}-{arguments.horizon}-{arguments.steps}"
+    experiments = {}
+    for name in names:
+        for seed in range(arguments.seeds):
+            settings = {"env": arguments.env, "agents": arguments.agents, "horizon": arguments.horizon}
+            settings |= {"seed": seed, **VARIANTS[name]}
+            settings["epochs"] = epochs_for(arguments.steps, PretrainConfig(), settings)
+            settings["checkpoint_every"] = settings["epochs"]
+            experiments[f"{group}/{re.sub(r'[^a-z0-9.]+', '-', name.lower())}-{seed}"] = settings
+    curves = list(train_all(experiments, arguments.folder, arguments.processes).values())
+    rows = {name: curves[i * arguments.seeds : (i + 1) * arguments.seeds] for i, name in enumerate(names)}
+    show(rows, f"{arguments.env}, {arguments.agents} heads, {arguments.steps:,} steps, {arguments.seeds} seeds")
+    if arguments.json:
+        table = {name: [curve[-1] for curve in found] for name, found in rows.items()}
+        arguments.json.write_text(json.dumps(table, indent=1) + "\n")
+
+
+def show(rows: dict[str, list[Curve]], title: str) -> None:
+    table = Table(
+        "setting", "entropy", "each seed", "cells", "cells per head", "KL between heads", "sigma", title=title
+    )
+    for name, curves in rows.items():
+        last = [curve[-1] for curve in curves]
+        entropies = np.array([row["entropy"] for row in last])
+        table.add_row(
+            name,
+            f"{entropies.mean():.2f}",
+            " ".join(f"{entropy:.2f}" for entropy in entropies),
+            f"{np.mean([row['covered_cells'] for row in last]):.0f}",
+            f"{np.mean([np.mean(row['covered_cells_per_head']) for row in last]):.0f}",
+            f"{np.mean([np.mean(row.get('kl_between_heads', [np.nan])) for row in last]):.2f}",
+            f"{np.mean([row['sigma'] for row in last]):.2f}",
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

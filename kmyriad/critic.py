@@ -1,0 +1,21 @@
+"""The critic: what a state is worth to the agent that is in it."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from kmyriad.network import HeadedNetwork
+
+OUTPUT_GAIN = 0.1
+"""Values start near 0."""
+
+
+class Critic(HeadedNetwork):
+    """m value functions: normalised observations (m, n, d) to values (m, n)."""
+
+    def __init__(self, agents: int, observation_size: int, sizes: Sequence[int], seed: int = 0) -> None:
+        *trunk, adapter = sizes
+        super().__init__(agents, observation_size, 1, trunk=trunk, adapter=adapter, output_gain=OUTPUT_GAIN, seed=seed)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return self.outputs(observations).squeeze(-1)

@@ -1,0 +1,52 @@
+"""m networks in one: a trunk that all agents share, then a hidden layer (the adapter) and an output layer each."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+
+class HeadedNetwork(nn.Module):
+    """`outputs` maps (m, n, inputs), n rows per agent, to (m, n, outputs) without a loop over the agents."""
+
+    def __init__(
+        self,
+        agents: int,
+        inputs: int,
+        outputs: int,
+        *,
+        trunk: Sequence[int],
+        adapter: int,
+        output_gain: float,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.agents = agents
+        self.trunk_sizes, self.adapter_size = tuple(trunk), adapter
+        sizes = [inputs, *trunk]
+        self.trunk_weights = nn.ParameterList([_uniform((i, o), i, generator) for i, o in pairwise(sizes)])
+        self.trunk_biases = nn.ParameterList([_uniform((o,), i, generator) for i, o in pairwise(sizes)])
+        self.adapter_weight = _uniform((agents, sizes[-1], adapter), sizes[-1], generator)
+        self.adapter_bias = _uniform((agents, 1, adapter), sizes[-1], generator)
+        self.output_weight = _uniform((agents, adapter, outputs), adapter, generator, output_gain)
+        self.output_bias = nn.Parameter(torch.zeros(agents, 1, outputs))
+
+    activation = staticmethod(torch.relu_)
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        agents, count, size = inputs.shape
+        hidden = inputs.reshape(agents * count, size)
+        for weight, bias in zip(self.trunk_weights, self.trunk_biases, strict=True):
+            hidden = self.activation(torch.addmm(bias, hidden, weight))
+        hidden = hidden.view(agents, count, -1)
+        hidden = self.activation(torch.baddbmm(self.adapter_bias, hidden, self.adapter_weight))
+        return torch.baddbmm(self.output_bias, hidden, self.output_weight)
+
+
+def _uniform(shape: tuple[int, ...], inputs: int, generator: torch.Generator, gain: float = 1.0) -> nn.Parameter:
+    """PyTorch's own default for linear layers: uniform within 1/sqrt(inputs), here with a generator of its own."""
+    bound = gain / math.sqrt(inputs)
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))

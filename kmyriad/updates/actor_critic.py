@@ -1,0 +1,160 @@
+"""Clipped actor-critic (PPO, Schulman et al. 2017) for all agents at once: our update for pretraining and fine-tuning.
+
+The gradient of the entropy is a policy gradient with a reward per visited state (`particles`), so an epoch's update is
+an ordinary reinforcement learning problem, and everything that makes PPO use few samples helps here too.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from kmyriad.config import ActorCriticSettings
+from kmyriad.critic import Critic
+from kmyriad.population import Population
+from kmyriad.rollout import ParallelTrajectory
+from kmyriad.updates.ascent import UpdateReport, change
+
+PER_HEAD = False
+LARGEST_GRADIENT = 1.0
+"""Longer gradients (of policy and critic together) are cut to this norm."""
+RATE_FACTOR = 1.5
+"""The learning rate moves by this factor, whenever the KL is off its target by more than a factor of 2."""
+RATE_RANGE = (1e-5, 3e-3)
+KL_STOP = 4.0
+"""An epoch's passes end early once the KL is beyond this many times its target."""
+
+
+def actor_critic(
+    population: Population,
+    critic: Critic,
+    optimizer: torch.optim.Optimizer,
+    trajectory: ParallelTrajectory,
+    rewards: Tensor,
+    settings: ActorCriticSettings,
+    rng: np.random.Generator,
+) -> UpdateReport:
+    """Improve all agents on `rewards` (m, p, L), which count where the trajectory is sound."""
+    observations = population.normaliser(trajectory.observations)
+    values, advantages = _evaluate(population, critic, observations, trajectory, rewards, settings)
+    sound = torch.from_numpy(trajectory.sound)
+    batch = _Batch(
+        observations.flatten(1, 2),
+        trajectory.actions.flatten(1, 2),
+        trajectory.log_probs.flatten(1, 2),
+        (_standardise(advantages, sound)).flatten(1, 2),
+        (advantages + values).flatten(1, 2),
+        sound.flatten(1, 2).float(),
+    )
+    parameters = [*population.parameters(), *critic.parameters()]
+    steps, first_norm, kl, sample_size = 0, 0.0, 0.0, 1.0
+    for _ in range(settings.passes):
+        log_ratios = []
+        for part in batch.minibatches(settings.minibatches, rng):
+            loss, log_ratio = _loss(population, critic, part, settings.clip)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            norm = float(nn.utils.clip_grad_norm_(parameters, LARGEST_GRADIENT))
+            if not math.isfinite(norm):
+                return UpdateReport(norm, steps, kl, sample_size)
+            optimizer.step()
+            first_norm = first_norm if steps else norm
+            steps += 1
+            log_ratios.append(log_ratio)
+        kl, sample_size = change(torch.cat(log_ratios, dim=1))
+        if kl > KL_STOP * settings.target_kl:
+            break
+    _steer_rate(optimizer, kl, settings.target_kl)
+    return UpdateReport(first_norm, steps, kl, sample_size)
+
+
+def gae(rewards: Tensor, values: Tensor, next_values: Tensor, ends: Tensor, gamma: float, gae_lambda: float) -> Tensor:
+    """Generalised advantage estimates (Schulman et al. 2016), all (..., L).
+
+    `next_values` are of the states that the steps led to: 0 where that is the end for good, the critic's where an
+    episode only ran out of time or the segment is over. Sums do not cross `ends`.
+    """
+    deltas = rewards + gamma * next_values - values
+    advantages = torch.empty_like(deltas)
+    running = torch.zeros_like(deltas[..., 0])
+    for step in reversed(range(deltas.shape[-1])):
+        running = deltas[..., step] + gamma * gae_lambda * running * ~ends[..., step]
+        advantages[..., step] = running
+    return advantages
+
+
+def standardised(rewards: NDArray[np.float32], sound: NDArray[np.bool_]) -> Tensor:
+    """(m, p, L), rewards at mean 0 and deviation 1 over the sound steps, and 0 elsewhere."""
+    return _standardise(torch.from_numpy(rewards), torch.from_numpy(sound))
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Steps of an epoch: (m, B, ...) each."""
+
+    observations: Tensor
+    """Normalised."""
+    actions: Tensor
+    log_probs: Tensor
+    advantages: Tensor
+    returns: Tensor
+    weights: Tensor
+    """1, or 0 for steps that do not count."""
+
+    def minibatches(self, count: int, rng: np.random.Generator) -> Iterator["_Batch"]:
+        """The steps in `count` random parts, each with as many of every agent."""
+        order = torch.from_numpy(rng.permutation(self.weights.shape[1]))
+        for part in order.chunk(count):
+            yield _Batch(*(tensor[:, part] for tensor in vars(self).values()))
+
+
+@torch.no_grad()
+def _evaluate(
+    population: Population,
+    critic: Critic,
+    observations: Tensor,
+    trajectory: ParallelTrajectory,
+    rewards: Tensor,
+    settings: ActorCriticSettings,
+) -> tuple[Tensor, Tensor]:
+    """(values, advantages) of every step, (m, p, L) each."""
+    assert trajectory.arrivals is not None
+    sound, ends = torch.from_numpy(trajectory.sound), torch.from_numpy(trajectory.ends)
+    goes_on = sound & ~torch.from_numpy(trajectory.terminated)
+    values = critic(observations.flatten(1, 2)).view_as(sound) * sound
+    next_values = critic(population.normaliser(trajectory.arrivals).flatten(1, 2)).view_as(sound) * goes_on
+    return values, gae(rewards, values, next_values, ends, settings.gamma, settings.gae_lambda)
+
+
+def _loss(population: Population, critic: Critic, batch: _Batch, clip: float) -> tuple[Tensor, Tensor]:
+    """(the clipped policy loss plus half the critic's squared error, the detached log-ratios (m, B))."""
+    log_ratio = population.policy(batch.observations).log_prob(batch.actions) - batch.log_probs
+    ratio = log_ratio.exp()
+    gain = torch.min(ratio * batch.advantages, ratio.clamp(1 - clip, 1 + clip) * batch.advantages)
+    error = (critic(batch.observations) - batch.returns).square()
+    loss = (batch.weights * (0.5 * error - gain)).sum() / batch.weights.sum().clamp(min=1)
+    return loss, log_ratio.detach()
+
+
+def _standardise(values: Tensor, sound: Tensor) -> Tensor:
+    """`values` at mean 0 and deviation 1 where `sound`, and 0 elsewhere."""
+    if PER_HEAD and len(values) > 1:
+        return torch.cat([_standardise(v[None], s[None]) for v, s in zip(values, sound, strict=True)])
+    counted = values[sound]
+    if counted.numel() < 2:
+        return torch.zeros_like(values)
+    return (values - counted.mean()) / (counted.std() + 1e-8) * sound
+
+
+def _steer_rate(optimizer: torch.optim.Optimizer, kl: float, target: float) -> None:
+    """A lower rate after too large a change, a higher one after too small a change."""
+    low, high = RATE_RANGE
+    for group in optimizer.param_groups:
+        if kl > 2 * target:
+            group["lr"] = max(group["lr"] / RATE_FACTOR, low)
+        elif kl < target / 2:
+            group["lr"] = min(group["lr"] * RATE_FACTOR, high)

@@ -1,0 +1,197 @@
+"""The clipped actor-critic against a plain, slow computation of the same numbers."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from kmyriad.config import ActorCriticSettings
+from kmyriad.critic import Critic
+from kmyriad.updates import actor_critic as module
+from kmyriad.updates.actor_critic import actor_critic, gae, standardised
+from tests.updates.test_updates import AGENTS, PER_AGENT, SPACES, STEPS, problem
+
+SETTINGS = ActorCriticSettings(gamma=0.9, gae_lambda=0.8, clip=0.2, passes=1, minibatches=1, target_kl=0.03)
+
+
+def setup(space=SPACES[0], seed=0):
+    population, trajectory = problem(space, seed)
+    critic = Critic(AGENTS, 5, (8, 6), seed).double()
+    rng = np.random.default_rng(seed)
+    terminated = trajectory.ends & (rng.random(trajectory.ends.shape) < 0.5)
+    arrivals = torch.from_numpy(rng.standard_normal(trajectory.observations.shape))
+    trajectory = replace(trajectory, terminated=terminated, arrivals=arrivals)
+    optimizer = torch.optim.SGD([*population.parameters(), *critic.parameters()], lr=1.0)
+    rewards = torch.from_numpy(rng.standard_normal(trajectory.sound.shape)) * torch.from_numpy(trajectory.sound)
+    return population, critic, optimizer, trajectory, rewards
+
+
+def gradients(*networks):
+    return [parameter.grad.clone() for network in networks for parameter in network.parameters()]
+
+
+def reference_advantage(rewards, values, next_values, ends, step):
+    """The sum over n of (gamma lambda)^n delta_(t + n), to the end of the episode or of the data."""
+    total, weight = 0.0, 1.0
+    for later in range(step, len(rewards)):
+        total += weight * (rewards[later] + SETTINGS.gamma * next_values[later] - values[later])
+        if ends[later]:
+            break
+        weight *= SETTINGS.gamma * SETTINGS.gae_lambda
+    return total
+
+
+@torch.no_grad()
+def reference_loss(population, critic, trajectory, rewards):
+    """Step by step, one head and one replica at a time, as the PPO and GAE papers write it."""
+    values = critic(trajectory.observations.flatten(1, 2)).view(AGENTS, PER_AGENT, STEPS)
+    values[~torch.from_numpy(trajectory.sound)] = 0  # nothing counts from where a replica broke
+    arrived = critic(trajectory.arrivals.flatten(1, 2)).view(AGENTS, PER_AGENT, STEPS)
+    rows = []
+    for agent, replica, step in np.ndindex(AGENTS, PER_AGENT, STEPS):
+        place = agent, replica
+        next_values = [
+            0.0 if trajectory.terminated[place][s] or not trajectory.sound[place][s] else float(arrived[place][s])
+            for s in range(STEPS)
+        ]
+        advantage = reference_advantage(
+            rewards[place].tolist(), values[place].tolist(), next_values, trajectory.ends[place], step
+        )
+        rows.append((agent, replica, step, advantage))
+    counted = [row for row in rows if trajectory.sound[row[:3]]]
+    advantages = np.array([row[3] for row in counted])
+    mean, deviation = advantages.mean(), advantages.std(ddof=1)
+    losses = []
+    for agent, replica, step, advantage in counted:
+        observation = trajectory.observations[agent, replica, step]
+        policy = population(observation.expand(AGENTS, 1, -1))
+        now = float(policy.log_prob(trajectory.actions[agent, replica, step])[agent])
+        ratio = math.exp(now - float(trajectory.log_probs[agent, replica, step]))
+        scaled = (advantage - mean) / (deviation + 1e-8)
+        gain = min(ratio * scaled, min(max(ratio, 1 - SETTINGS.clip), 1 + SETTINGS.clip) * scaled)
+        value = float(values[agent, replica, step])
+        wanted = advantage + value
+        losses.append(0.5 * (value - wanted) ** 2 - gain)
+    return float(np.mean(losses))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_advantages_are_the_sums_of_the_paper(seed):
+    generator = torch.Generator().manual_seed(seed)
+    rewards, values, next_values = torch.randn(3, 4, 9, generator=generator, dtype=torch.float64)
+    ends = torch.rand(4, 9, generator=generator) < 0.2
+    found = gae(rewards, values, next_values, ends, SETTINGS.gamma, SETTINGS.gae_lambda)
+    for row in range(4):
+        rows = [tensor[row].tolist() for tensor in (rewards, values, next_values, ends)]
+        expected = [reference_advantage(*rows, step) for step in range(9)]
+        np.testing.assert_allclose(found[row], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("space", SPACES, ids=["box", "discrete"])
+def test_the_loss_and_its_gradient_are_a_plain_computations(space, seed, monkeypatch):
+    """The gradient is checked by finite differences of the reference along random directions."""
+    monkeypatch.setattr(module, "LARGEST_GRADIENT", 1e9)
+    population, critic, optimizer, trajectory, rewards = setup(space, seed)
+    with torch.no_grad():  # away from ratio 1, so that the clipping matters
+        for parameter in population.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed))
+    before = reference_loss(population, critic, trajectory, rewards)
+    seen = []
+    original = module._loss
+    monkeypatch.setattr(module, "_loss", lambda *arguments: seen.append(original(*arguments)) or seen[-1])
+    monkeypatch.setattr(optimizer, "step", lambda: None)
+    actor_critic(population, critic, optimizer, trajectory, rewards, SETTINGS, np.random.default_rng(0))
+    assert seen[0][0].item() == pytest.approx(before, rel=1e-9)
+    direction = [torch.randn(p.shape, generator=torch.Generator().manual_seed(9)) for p in population.parameters()]
+    slope = sum(float((p.grad * d).sum()) for p, d in zip(population.parameters(), direction, strict=True))
+    step = 1e-6
+
+    def moved(by):
+        with torch.no_grad():
+            for parameter, d in zip(population.parameters(), direction, strict=True):
+                parameter += by * d
+        return reference_loss(population, critic, trajectory, rewards)
+
+    difference = (moved(step) - moved(-2 * step)) / (2 * step)
+    assert difference == pytest.approx(slope, rel=1e-4, abs=1e-7)
+
+
+def test_steps_that_are_not_sound_change_nothing():
+    results = []
+    for spoil in (False, True):
+        population, critic, optimizer, trajectory, rewards = setup()
+        if spoil:
+            broken = torch.from_numpy(~trajectory.sound)
+            trajectory.actions[broken] += 3.0
+            trajectory.observations[broken] -= 2.0
+        actor_critic(population, critic, optimizer, trajectory, rewards, SETTINGS, np.random.default_rng(0))
+        results.append([p.detach().clone() for p in [*population.parameters(), *critic.parameters()]])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+
+
+def test_a_head_learns_from_its_own_replicas_only():
+    population, critic, optimizer, trajectory, rewards = setup()
+    sound = trajectory.sound.copy()
+    sound[1:] = False
+    trajectory = replace(trajectory, sound=sound)
+    actor_critic(population, critic, optimizer, trajectory, rewards, SETTINGS, np.random.default_rng(0))
+    for network in (population, critic):
+        assert network.adapter_weight.grad[0].abs().sum() > 0
+        assert network.adapter_weight.grad[1:].abs().sum() == 0
+        assert network.trunk_weights[0].grad.abs().sum() > 0
+
+
+def test_minibatches_go_through_every_step_once_per_pass(monkeypatch):
+    population, critic, optimizer, trajectory, rewards = setup()
+    seen = []
+    original = module._loss
+
+    def spy(population, critic, batch, clip):
+        seen.append(batch.log_probs[0])
+        return original(population, critic, batch, clip)
+
+    monkeypatch.setattr(module, "_loss", spy)
+    settings = replace(SETTINGS, passes=2, minibatches=3, target_kl=1e9)
+    report = actor_critic(population, critic, optimizer, trajectory, rewards, settings, np.random.default_rng(0))
+    assert report.steps == 6
+    expected = trajectory.log_probs[0].flatten().sort().values
+    for one_pass in (seen[:3], seen[3:]):
+        torch.testing.assert_close(torch.cat(one_pass).sort().values, expected)
+
+
+def test_the_rate_is_steered_and_a_large_change_ends_the_epoch():
+    population, critic, optimizer, trajectory, rewards = setup()
+    optimizer = torch.optim.Adam([*population.parameters(), *critic.parameters()], lr=1e-2)
+    optimizer.param_groups[0]["lr"] = 1e-4
+    many = replace(SETTINGS, passes=5, minibatches=2)
+    actor_critic(population, critic, optimizer, trajectory, rewards, many, np.random.default_rng(0))
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(1.5e-4)
+    optimizer.param_groups[0]["lr"] = 0.3
+    report = actor_critic(population, critic, optimizer, trajectory, rewards, many, np.random.default_rng(0))
+    assert report.steps < 10
+    assert report.kl > 4 * SETTINGS.target_kl
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.2)
+
+
+def test_a_gradient_that_is_not_finite_is_not_taken():
+    population, critic, optimizer, trajectory, rewards = setup()
+    before = [parameter.detach().clone() for parameter in population.parameters()]
+    rewards[0, 0, 0] = math.nan
+    report = actor_critic(population, critic, optimizer, trajectory, rewards, SETTINGS, np.random.default_rng(0))
+    assert not math.isfinite(report.gradient_norm)
+    for old, new in zip(before, population.parameters(), strict=True):
+        torch.testing.assert_close(old, new, rtol=0, atol=0)
+
+
+def test_standardised_rewards():
+    rng = np.random.default_rng(0)
+    rewards, sound = rng.normal(5, 3, (2, 3, 50)).astype(np.float32), rng.random((2, 3, 50)) < 0.9
+    found = standardised(rewards, sound).numpy()
+    assert found[sound].mean() == pytest.approx(0, abs=1e-5)
+    assert found[sound].std() == pytest.approx(1, abs=1e-2)
+    assert (found[~sound] == 0).all()
+    assert (standardised(rewards, np.zeros_like(sound)) == 0).all()
