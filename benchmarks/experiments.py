@@ -21,10 +21,12 @@ from kmyriad.checkpoint import checkpoint_epochs
 from kmyriad.config import PretrainConfig, config_from
 from kmyriad.envs.replicas import make_replicas
 from kmyriad.evaluation import measure, visit
+from kmyriad.population import Population
 from kmyriad.runs import Run
 from kmyriad.training_state import load_population
 
-EVALUATION_REPLICAS = 300
+EVALUATION_REPLICAS, LAST_EVALUATION_REPLICAS = 100, 400
+"""Episodes of every measurement, and of a second look at the last checkpoint: the KL between heads needs more."""
 EVALUATION_SEED = 12_345
 """No training run uses it: the rollouts are fresh."""
 
@@ -69,19 +71,24 @@ def train_one(folder: Path, settings: dict[str, Any]) -> Curve:
 def _measure_checkpoints(run: Run) -> Iterator[dict[str, Any]]:
     torch.set_num_threads(1)
     config = config_from(run.config)
-    count = max(EVALUATION_REPLICAS // config.agents, 1) * config.agents
+    rows = {row["epoch"]: row for row in run.metrics()}
+    epochs = sorted(checkpoint_epochs(run.checkpoints))
+    for epoch in epochs:
+        trained = {name: rows[epoch][name] for name in ("epoch", "env_steps", "sigma")}
+        population = load_population(run, epoch)
+        row = trained | _measure(config, population, EVALUATION_REPLICAS)
+        if epoch == epochs[-1]:
+            row["last"] = _measure(config, population, LAST_EVALUATION_REPLICAS)
+        yield row
+
+
+def _measure(config: PretrainConfig, population: Population, episodes: int) -> dict[str, Any]:
+    """In the world's own features, whatever the run was trained in."""
+    count = max(episodes // config.agents, 1) * config.agents
     replicas = make_replicas(config.env, count, horizon=config.horizon, settings=config.env_settings, threads=1)
-    seconds = {row["epoch"]: row for row in run.metrics()}
-    for epoch in sorted(checkpoint_epochs(run.checkpoints)):
-        visits = visit(load_population(run, epoch), replicas, config.horizon, EVALUATION_SEED)
-        trained = seconds[epoch]
-        yield {
-            "epoch": epoch,
-            "env_steps": trained["env_steps"],
-            "sigma": trained["sigma"],
-            **measure(visits, replicas.cell, EVALUATION_SEED),
-        }
+    visits = visit(population, replicas, config.horizon, EVALUATION_SEED)
     replicas.close()
+    return measure(visits, replicas.cell, EVALUATION_SEED)
 
 
 def epochs_for(steps: int, base: PretrainConfig, settings: Mapping[str, Any]) -> int:

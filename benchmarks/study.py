@@ -85,7 +85,7 @@ def show(rows: dict[str, list[Curve]], title: str) -> None:
         "setting", "entropy", "each seed", "cells", "cells per head", "KL between heads", "sigma", title=title
     )
     for name, curves in rows.items():
-        last = [curve[-1] for curve in curves]
+        last = [curve[-1]["last"] for curve in curves]
         entropies = np.array([row["entropy"] for row in last])
         table.add_row(
             name,
@@ -94,7 +94,7 @@ def show(rows: dict[str, list[Curve]], title: str) -> None:
             f"{np.mean([row['covered_cells'] for row in last]):.0f}",
             f"{np.mean([np.mean(row['covered_cells_per_head']) for row in last]):.0f}",
             f"{np.mean([np.mean(row.get('kl_between_heads', [np.nan])) for row in last]):.2f}",
-            f"{np.mean([row['sigma'] for row in last]):.2f}",
+            f"{np.mean([curve[-1]['sigma'] for curve in curves]):.2f}",
         )
     Console().print(table)
 

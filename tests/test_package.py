@@ -15,7 +15,7 @@ ROOMS = [
     {"network", "normaliser", "population", "critic", "randomness"},
     {"rollout"},
     {"entropy"},
-    {"particles", "evaluation"},
+    {"particles", "evaluation", "goals", "selection"},
     {"updates"},
     {"checkpoint", "runs", "training_state", "metrics", "progress", "journal"},
     {"pretraining"},

@@ -275,8 +275,8 @@ print(killed)
 """
 
 
-def survive_kills(tmp_path, kills, segment):
-    settings = SMALL | {"replicas": 40, "epochs": 30, "segment": segment}
+def survive_kills(tmp_path, kills, update, segment):
+    settings = SMALL | {"replicas": 40, "epochs": 30, "update": update, "segment": segment}
     result = subprocess.run(
         [sys.executable, "-c", KILLER, str(tmp_path), str(kills), json.dumps(settings)],
         capture_output=True,
@@ -291,15 +291,15 @@ def survive_kills(tmp_path, kills, segment):
     assert last_bytes(parts) == last_bytes(whole)
 
 
-@pytest.mark.parametrize("segment", [None, 4])
-def test_kill_nine_at_random_moments(segment, tmp_path):
-    survive_kills(tmp_path, 10, segment)
+@pytest.mark.parametrize(("update", "segment"), [("reinforce", None), ("actor_critic", 4)])
+def test_kill_nine_at_random_moments(update, segment, tmp_path):
+    survive_kills(tmp_path, 10, update, segment)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("segment", [None, 4])
-def test_many_kills(segment, tmp_path):
-    survive_kills(tmp_path, 60, segment)
+@pytest.mark.parametrize(("update", "segment"), [("reinforce", None), ("reinforce", 4), ("actor_critic", 4)])
+def test_many_kills(update, segment, tmp_path):
+    survive_kills(tmp_path, 60, update, segment)
 
 
 @pytest.mark.slow
