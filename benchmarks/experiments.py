@@ -59,7 +59,7 @@ def train_one(folder: Path, settings: dict[str, Any]) -> Curve:
     settings = {"threads": 1, "keep_checkpoints": 10_000, **settings}
     resume = folder.exists()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_suffix(".log"), "a") as log, redirect_stderr(log):
+    with open(folder.with_name(f"{folder.name}.log"), "a") as log, redirect_stderr(log):
         run = kmyriad.pretrain(out=folder, resume=resume, **settings)
     curve = list(_measure_checkpoints(run))
     partial = done.with_suffix(".partial")

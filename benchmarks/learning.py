@@ -42,13 +42,13 @@ REINFORCE = {
     "replicas": 300,
     "segment": None,
     "k": 5,
-    "learning_rate": 1e-3,
-    "initial_sigma": 0.37,
+    "learning_rate": 3e-3,
+    "initial_sigma": 0.6,
     "normalise_observations": False,
 }
 """The best rate and sigma found for it by `--search`."""
 TRUST_REGION = {**REINFORCE, "update": "trust_region", "learning_rate": 1e-4, "trust_region_steps": 10}
-SEARCH = [(rate, sigma) for rate in (2e-4, 1e-3, 3e-3) for sigma in (0.22, 0.37)]
+SEARCH = [(rate, sigma) for rate in (1e-3, 3e-3) for sigma in (0.22, 0.37, 0.6, 1.0)]
 MEASUREMENTS = 20
 """Of each actor_critic run, which goes on for a fifth of N."""
 

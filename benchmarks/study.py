@@ -18,30 +18,30 @@ from kmyriad.config import PretrainConfig
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
-    "reward: influence": {"reward": "influence"},
-    "reward: centred influence": {"reward": "centred"},
-    "reward: ln(1 + distance)": {"reward": "log1p"},
-    "standardised per head": {"per_head": True},
+    "sigma 0.37": {"initial_sigma": 0.37},
     "ELU": {"elu": True},
-    "one critic for all heads": {"one_critic": True},
+    "target KL 0.12": {"target_kl": 0.12},
+    "100 replicas": {"replicas": 100},
+    "8 passes": {"passes": 8},
     "k 5": {"k": 5},
     "k 40": {"k": 40},
-    "gamma 0.98": {"gamma": 0.98},
-    "gamma 0.995": {"gamma": 0.995},
-    "lambda 0.9": {"gae_lambda": 0.9},
-    "lambda 0.98": {"gae_lambda": 0.98},
-    "sigma 0.14": {"initial_sigma": 0.14},
-    "sigma 0.37": {"initial_sigma": 0.37},
-    "target KL 0.015": {"target_kl": 0.015},
-    "target KL 0.06": {"target_kl": 0.06},
-    "8 passes": {"passes": 8},
+    "reward: ln(1 + distance)": {"reward": "log1p"},
+    "reward: centred influence": {"reward": "centred"},
+    "standardised per head": {"per_head": True},
+    "gamma 0.97": {"gamma": 0.97},
     "8 minibatches": {"minibatches": 8},
-    "critic 256-256": {"critic": (256, 256)},
-    "actor 512-256-256": {"trunk": (512, 256), "adapter": 256},
+    "sigma 0.14": {"initial_sigma": 0.14},
+    "target KL 0.03": {"target_kl": 0.03},
+    "500 replicas": {"replicas": 500},
     "segment 10": {"segment": 10},
     "segment 50": {"segment": 50},
-    "250 replicas, segment 50": {"replicas": 250, "segment": 50},
-    "1000 replicas, segment 25": {"replicas": 1000},
+    "actor 512-256-256": {"trunk": (512, 256), "adapter": 256},
+    "one critic for all heads": {"one_critic": True},
+    "lambda 0.9": {"gae_lambda": 0.9},
+    "gamma 0.995": {"gamma": 0.995},
+    "sigma 0.6": {"initial_sigma": 0.6},
+    "reward: influence": {"reward": "influence"},
+    "critic 256-256": {"critic": (256, 256)},
     "features x y": {"features": ("x", "y")},
     "raw observations": {"normalise_observations": False},
 }
@@ -52,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="ant-empty", help="world (default: %(default)s)")
     parser.add_argument(
-        "--steps", type=int, default=500_000, help="environment steps of each run (default: %(default)s)"
+        "--steps", type=int, default=250_000, help="environment steps of each run (default: %(default)s)"
     )
     parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... (default: %(default)s)")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="some of the variants")

@@ -3,12 +3,13 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from kmyriad.envs import IDS, find_id
 from kmyriad.errors import UsageError, nearest_name
 
 UpdateRule = Literal["actor_critic", "reinforce", "trust_region"]
+Activation = Literal["elu", "relu"]
 
 SEGMENT = 25
 """About how many control steps an actor_critic epoch has, where nothing else is asked for."""
@@ -76,7 +77,7 @@ class PretrainConfig:
 
     agents: int = 10
     """Policies in the population (heads of the network)."""
-    replicas: int = 500
+    replicas: int = 200
     """Copies of the environment, split evenly over the agents."""
     epochs: int = 240
     """Updates of the population."""
@@ -102,18 +103,10 @@ class PretrainConfig:
     """actor_critic: times that an epoch's steps are gone through."""
     minibatches: int = 4
     """actor_critic: gradient steps per pass."""
-    target_kl: float = 0.03
+    target_kl: float = 0.06
     """actor_critic: change of the policy per epoch that the learning rate is steered to, nats."""
     critic: tuple[int, ...] = (128, 128)
     """actor_critic: hidden sizes of the value functions; the last is each agent's own."""
-    reward: str = "volume"
-    """actor_critic, under study: volume, influence, centred or log1p."""
-    per_head: bool = False
-    """actor_critic, under study: standardise rewards and advantages per head instead of over all."""
-    elu: bool = False
-    """Under study: ELU instead of ReLU."""
-    one_critic: bool = False
-    """Under study: a critic without a layer per agent."""
     learning_rate_milestones: tuple[int, ...] = ()
     """reinforce, trust_region: epochs after which the rate is multiplied by the decay."""
     learning_rate_decay: float = 0.5
@@ -129,6 +122,8 @@ class PretrainConfig:
     """Hidden sizes of the network that all agents share."""
     adapter: int = 128
     """Hidden size of each agent's own layer."""
+    activation: Activation = "elu"
+    """Of all hidden layers; the paper has relu."""
     initial_sigma: float = 0.22
     """Standard deviation of the raw actions at the start; at 1 the Ant ends up on its back."""
     sigma_min: float = 0.01
@@ -156,8 +151,9 @@ class PretrainConfig:
                 f"initial_sigma must lie between sigma_min and sigma_max; got {self.sigma_min} <= {self.initial_sigma}"
                 f" <= {self.sigma_max}"
             )
-        if self.update not in UPDATE_RULES:
-            raise UsageError(f"unknown update {self.update!r}{nearest_name(self.update, UPDATE_RULES)}")
+        for name, choices in (("update", get_args(UpdateRule)), ("activation", get_args(Activation))):
+            if getattr(self, name) not in choices:
+                raise UsageError(f"unknown {name} {getattr(self, name)!r}{nearest_name(getattr(self, name), choices)}")
         if self.segment is not None and self.horizon % self.segment:
             below, above = nearest_divisors(self.horizon, self.segment)
             raise UsageError(
@@ -194,7 +190,6 @@ class PretrainConfig:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
 
-UPDATE_RULES = ("actor_critic", "reinforce", "trust_region")
 FIELDS = {entry.name for entry in dataclasses.fields(PretrainConfig)}
 
 

@@ -13,9 +13,20 @@ OUTPUT_GAIN = 0.1
 class Critic(HeadedNetwork):
     """m value functions: normalised observations (m, n, d) to values (m, n)."""
 
-    def __init__(self, agents: int, observation_size: int, sizes: Sequence[int], seed: int = 0) -> None:
+    def __init__(
+        self, agents: int, observation_size: int, sizes: Sequence[int], activation: str = "elu", seed: int = 0
+    ) -> None:
         *trunk, adapter = sizes
-        super().__init__(agents, observation_size, 1, trunk=trunk, adapter=adapter, output_gain=OUTPUT_GAIN, seed=seed)
+        super().__init__(
+            agents,
+            observation_size,
+            1,
+            trunk=trunk,
+            adapter=adapter,
+            activation=activation,
+            output_gain=OUTPUT_GAIN,
+            seed=seed,
+        )
 
     def forward(self, observations: Tensor) -> Tensor:
         return self.outputs(observations).squeeze(-1)

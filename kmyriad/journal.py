@@ -1,5 +1,6 @@
 """What a run leaves behind while it goes on: metrics, TensorBoard, a line on the screen, checkpoints."""
 
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -8,27 +9,34 @@ from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 
 from kmyriad.checkpoint import CheckpointError, checkpoint_path, prune_checkpoints, write_checkpoint
-from kmyriad.config import PretrainConfig
 from kmyriad.envs.replicas import Replicas
 from kmyriad.errors import UsageError
-from kmyriad.metrics import epoch_metrics
-from kmyriad.particles import Novelty, Segment
+from kmyriad.particles import Segment
 from kmyriad.progress import EpochProgress
-from kmyriad.rollout import ParallelTrajectory
 from kmyriad.runs import Run, append_metrics, save_last_epoch
 from kmyriad.training_state import TrainingState
-from kmyriad.updates.ascent import UpdateReport
 
 STILL_HEADS_EVERY = 10
 """Epochs between two reminders on the screen that a head stands still."""
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """When a run ends, and when it is saved."""
+
+    epochs: int
+    checkpoint_every: int
+    keep_checkpoints: int
+    saves_replicas: bool
+    """Whether checkpoints hold the replicas too: needed where they are in the middle of episodes."""
+
+
 class Journal:
     """Writes down every epoch of a run. Use as a context."""
 
-    def __init__(self, config: PretrainConfig, run: Run, replicas: Replicas, done: int) -> None:
-        self._config, self._run, self._replicas = config, run, replicas
-        self._progress = EpochProgress(config.epochs, done)
+    def __init__(self, run: Run, schedule: Schedule, replicas: Replicas, done: int) -> None:
+        self._run, self._schedule, self._replicas = run, schedule, replicas
+        self._progress = EpochProgress(schedule.epochs, done)
         self._board = SummaryWriter(str(run.path / "tensorboard"), purge_step=done + 1)
         self._unsaved: CheckpointError | None = None
 
@@ -43,17 +51,8 @@ class Journal:
         if kind is None and self._unsaved is not None:
             raise self._unsaved
 
-    def record(
-        self,
-        state: TrainingState,
-        trajectory: ParallelTrajectory,
-        novelty: Novelty,
-        report: UpdateReport,
-        seconds: float,
-    ) -> None:
-        """Metrics of the epoch that `state` has just done, and a checkpoint when it is time."""
-        row = epoch_metrics(self._config, self._replicas.cell, state, trajectory, novelty, report)
-        row |= {"seconds": seconds, "steps_per_second": trajectory.steps / seconds}
+    def record(self, state: TrainingState, row: dict[str, Any]) -> None:
+        """The metrics of the epoch that `state` has just done, and a checkpoint when it is time."""
         try:
             append_metrics(self._run, row)
         except UsageError as error:  # a full disk: training goes on
@@ -61,12 +60,11 @@ class Journal:
         for name, value in row.items():
             if isinstance(value, int | float):
                 self._board.add_scalar(name, value, state.epoch)
-        if row["still_heads"] and state.epoch % STILL_HEADS_EVERY == 0:
+        if row.get("still_heads") and state.epoch % STILL_HEADS_EVERY == 0:
             heads = ", ".join(map(str, row["still_heads"]))
             self._progress.say(f"[yellow]epoch {state.epoch}: standing still:[/] head {heads}")
         self._progress.update(row)
-        every = self._config.checkpoint_every or self._config.epochs_per_horizon
-        if state.epoch % every == 0 or state.epoch == self._config.epochs:
+        if state.epoch % self._schedule.checkpoint_every == 0 or state.epoch == self._schedule.epochs:
             self.save(state)
 
     def save(self, state: TrainingState) -> None:
@@ -75,10 +73,11 @@ class Journal:
         If the last one cannot be written either, leaving the context raises.
         """
         try:
-            checkpoint = state.checkpoint(self._replicas if self._config.has_segments else None)
+            checkpoint = state.checkpoint(self._replicas if self._schedule.saves_replicas else None)
             write_checkpoint(checkpoint_path(self._run.checkpoints, state.epoch), checkpoint)
-            prune_checkpoints(self._run.checkpoints, self._config.keep_checkpoints)
-            save_last_epoch(self._run, _visited(state.pool))
+            prune_checkpoints(self._run.checkpoints, self._schedule.keep_checkpoints)
+            if state.pool:
+                save_last_epoch(self._run, _visited(state.pool))
             self._unsaved = None
         except CheckpointError as error:
             self._progress.say(f"[yellow]checkpoint of epoch {state.epoch} not saved:[/] {error}")

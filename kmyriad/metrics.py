@@ -68,6 +68,11 @@ def epoch_metrics(
     return row
 
 
+def timings(steps: int, seconds: float) -> dict[str, float]:
+    """What differs from run to run."""
+    return {"seconds": seconds, "steps_per_second": steps / seconds}
+
+
 def still_heads(trajectory: ParallelTrajectory) -> list[int]:
     """Heads whose replicas hardly leave the spot while others do (or all of them, if none moves at all)."""
     roamed = np.ptp(trajectory.features, axis=2).max(axis=-1)  # (m, p): widest extent over the features

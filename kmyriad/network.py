@@ -6,6 +6,10 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+
+ACTIVATIONS = {"relu": torch.relu_, "elu": functional.elu_}
+"""In place, which saves a copy of every layer."""
 
 
 class HeadedNetwork(nn.Module):
@@ -19,12 +23,13 @@ class HeadedNetwork(nn.Module):
         *,
         trunk: Sequence[int],
         adapter: int,
+        activation: str,
         output_gain: float,
         seed: int,
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        self.agents = agents
+        self.agents, self.activation_name = agents, activation
         self.trunk_sizes, self.adapter_size = tuple(trunk), adapter
         sizes = [inputs, *trunk]
         self.trunk_weights = nn.ParameterList([_uniform((i, o), i, generator) for i, o in pairwise(sizes)])
@@ -34,15 +39,14 @@ class HeadedNetwork(nn.Module):
         self.output_weight = _uniform((agents, adapter, outputs), adapter, generator, output_gain)
         self.output_bias = nn.Parameter(torch.zeros(agents, 1, outputs))
 
-    activation = staticmethod(torch.relu_)
-
     def outputs(self, inputs: Tensor) -> Tensor:
+        activate = ACTIVATIONS[self.activation_name]
         agents, count, size = inputs.shape
         hidden = inputs.reshape(agents * count, size)
         for weight, bias in zip(self.trunk_weights, self.trunk_biases, strict=True):
-            hidden = self.activation(torch.addmm(bias, hidden, weight))
+            hidden = activate(torch.addmm(bias, hidden, weight))
         hidden = hidden.view(agents, count, -1)
-        hidden = self.activation(torch.baddbmm(self.adapter_bias, hidden, self.adapter_weight))
+        hidden = activate(torch.baddbmm(self.adapter_bias, hidden, self.adapter_weight))
         return torch.baddbmm(self.output_bias, hidden, self.output_weight)
 
 

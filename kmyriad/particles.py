@@ -71,7 +71,7 @@ def estimate_entropy(pool: Sequence[Segment], k: int) -> Estimate:
     return Estimate(entropy, len(particles), of_newest, neighbours, rows, particles.shape[1])
 
 
-def estimate_novelty(pool: Sequence[Segment], k: int, form: str = "volume") -> Novelty:
+def estimate_novelty(pool: Sequence[Segment], k: int) -> Novelty:
     """What a critic can learn from: the log-volume of the ball around each new particle that holds k others.
 
     That is -ln(density) up to a constant, the reward whose policy gradient is that of the entropy. Only the newest
@@ -84,11 +84,6 @@ def estimate_novelty(pool: Sequence[Segment], k: int, form: str = "volume") -> N
     radii = nearest_in(particles, asked, k + 1).distances[:, -1]  # the nearest is the particle itself
     entropy = entropy_of_radii(radii, particles.shape[1], k, len(particles))
     rewards = log_ball_volume(radii, particles.shape[1]).astype(np.float32)
-    if form == "log1p":
-        rewards = np.log1p(radii)
-    if form in ("influence", "centred"):
-        neighbours = nearest_neighbours(particles, k)
-        rewards = particle_rewards(neighbours, particles.shape[1], centred=form == "centred")[-len(asked) :]
     return Novelty(entropy, len(particles), _at(newest.sound, rewards))
 
 

@@ -117,6 +117,7 @@ class Population(HeadedNetwork):
         *,
         trunk: Sequence[int] = (512, 256),
         adapter: int = 256,
+        activation: str = "relu",
         initial_sigma: float = 0.37,
         sigma_range: tuple[float, float] = (0.01, 2.0),
         normalises: bool = False,
@@ -128,6 +129,7 @@ class Population(HeadedNetwork):
             actions.outputs,
             trunk=trunk,
             adapter=adapter,
+            activation=activation,
             output_gain=OUTPUT_GAIN,
             seed=seed,
         )
@@ -161,6 +163,7 @@ class Population(HeadedNetwork):
             "high": actions.high.tolist(),
             "trunk": list(self.trunk_sizes),
             "adapter": self.adapter_size,
+            "activation": self.activation_name,
             "sigma_range": list(self.sigma_range),
             "normalises": isinstance(self.normaliser, Normaliser),
         }
@@ -176,6 +179,7 @@ class Population(HeadedNetwork):
             ActionSpec(low.size, architecture["discrete"], low, high),
             trunk=architecture["trunk"],
             adapter=architecture["adapter"],
+            activation=architecture["activation"],
             initial_sigma=sigma_min,
             sigma_range=(sigma_min, sigma_max),
             normalises=architecture["normalises"],
@@ -209,7 +213,7 @@ class Head(nn.Module):
         for weight, bias in zip(weights, biases, strict=True):
             layer = nn.Linear(*weight.shape)
             layer.weight.data, layer.bias.data = weight.detach().T.clone(), bias.detach().clone()
-            layers += [layer, nn.ReLU()]
+            layers += [layer, nn.ELU() if population.activation_name == "elu" else nn.ReLU()]
         self.layers = nn.Sequential(*layers[:-1])
         self.actions = population.actions
         self._policy = population._policy

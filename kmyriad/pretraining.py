@@ -12,7 +12,8 @@ from kmyriad.config import PretrainConfig, config_from, replicas_per_agent
 from kmyriad.critic import Critic
 from kmyriad.envs.replicas import Replicas, make_replicas
 from kmyriad.errors import TrainingStoppedError, UsageError
-from kmyriad.journal import Journal
+from kmyriad.journal import Journal, Schedule
+from kmyriad.metrics import epoch_metrics, timings
 from kmyriad.normaliser import Normaliser
 from kmyriad.particles import Novelty, estimate_entropy, estimate_novelty, slide
 from kmyriad.population import Population, action_spec
@@ -37,7 +38,7 @@ CHANGEABLE = ("epochs", "threads", "checkpoint_every", "keep_checkpoints")
 def pretrain(
     env: str = "ant-empty",
     *,
-    preset: str | None = None,
+    preset: str = "quick",
     out: str | Path | None = None,
     resume: bool = False,
     **settings: Any,
@@ -46,17 +47,13 @@ def pretrain(
 
     Args:
         env: the world, such as "ant-maze", or any Gymnasium id.
-        preset: settings to start from: "paper" or "quick".
+        preset: settings to start from: "quick", "desk" or "paper".
         out: the run's folder; by default a new one below `runs/`.
         resume: go on from the newest good checkpoint in `out`; the run's own settings hold.
         settings: any field of `PretrainConfig`, on top of the preset.
     """
-    if resume:
-        base = config_from(open_run(_folder(out)).config)
-    elif preset is not None:
-        base = preset_config(preset, env, settings.get("agents", 10))
-    else:
-        base = PretrainConfig(env=env)
+    agents = settings.get("agents", 10)
+    base = config_from(open_run(_folder(out)).config) if resume else preset_config(preset, env, agents)
     return train(config_from(settings, base), out, resume)
 
 
@@ -75,7 +72,13 @@ def train(config: PretrainConfig, out: str | Path | None = None, resume: bool = 
     try:
         state = initial_state(config, replicas)
         run = _resume(config, _folder(out), state, replicas) if resume else _create(config, out)
-        with Journal(config, run, replicas, state.epoch) as journal:
+        schedule = Schedule(
+            config.epochs,
+            config.checkpoint_every or config.epochs_per_horizon,
+            config.keep_checkpoints,
+            saves_replicas=config.has_segments,
+        )
+        with Journal(run, schedule, replicas, state.epoch) as journal:
             algorithm_1(config, replicas, state, journal)
     finally:
         replicas.close()
@@ -100,7 +103,8 @@ def algorithm_1(config: PretrainConfig, replicas: Replicas, state: TrainingState
         novelty, report = update(config, state, trajectory)
 
         state.count(trajectory.steps, good_gradient=math.isfinite(report.gradient_norm))
-        journal.record(state, trajectory, novelty, report, time.perf_counter() - started)
+        row = epoch_metrics(config, replicas.cell, state, trajectory, novelty, report)
+        journal.record(state, row | timings(trajectory.steps, time.perf_counter() - started))
         if state.bad_gradients >= BAD_GRADIENTS_ALLOWED:
             journal.save(state)
             raise TrainingStoppedError(
@@ -126,7 +130,7 @@ def update(
     """Estimate the pool's entropy and improve the population by the rule that `config` names."""
     population, optimizer = state.population, state.optimizer
     if state.critic is not None:
-        novelty = estimate_novelty(state.pool, config.k, config.reward)
+        novelty = estimate_novelty(state.pool, config.k)
         settings = config.actor_critic
         # (1 - gamma) makes returns as large as rewards, so that the critic learns them at any gamma.
         rewards = (1 - config.gamma) * standardised(novelty.rewards, trajectory.sound)
@@ -164,30 +168,17 @@ def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
         action_spec(replicas.action_space),
         trunk=config.trunk,
         adapter=config.adapter,
+        activation=config.activation,
         initial_sigma=config.initial_sigma,
         sigma_range=(config.sigma_min, config.sigma_max),
         normalises=config.normalise_observations,
         seed=config.seed,
     )
-    if config.elu:
-        from kmyriad.network import HeadedNetwork
-
-        HeadedNetwork.activation = staticmethod(torch.nn.functional.elu)
-    if config.per_head:
-        from kmyriad.updates import actor_critic as module
-
-        module.PER_HEAD = True
     parameters, critic = [*population.parameters()], None
     if config.update == "actor_critic":
-        critic = Critic(config.agents, replicas.observation_size, config.critic, config.seed)
-        if config.one_critic:
-            critic.adapter_weight = torch.nn.Parameter(critic.adapter_weight[:1].detach().clone())
-            critic.adapter_bias = torch.nn.Parameter(critic.adapter_bias[:1].detach().clone())
-            critic.output_weight = torch.nn.Parameter(critic.output_weight[:1].detach().clone())
-            critic.output_bias = torch.nn.Parameter(critic.output_bias[:1].detach().clone())
-            critic.forward = lambda o: critic.outputs(o.reshape(1, -1, o.shape[-1])).view(o.shape[:2])
+        critic = Critic(config.agents, replicas.observation_size, config.critic, config.activation, config.seed)
         parameters += critic.parameters()
-    return TrainingState(population, torch.optim.Adam(parameters, lr=config.learning_rate), critic)
+    return TrainingState(population, torch.optim.Adam(parameters, lr=config.learning_rate, fused=True), critic)
 
 
 def _create(config: PretrainConfig, out: str | Path | None) -> Run:

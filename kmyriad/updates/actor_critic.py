@@ -19,7 +19,6 @@ from kmyriad.population import Population
 from kmyriad.rollout import ParallelTrajectory
 from kmyriad.updates.ascent import UpdateReport, change
 
-PER_HEAD = False
 LARGEST_GRADIENT = 1.0
 """Longer gradients (of policy and critic together) are cut to this norm."""
 RATE_FACTOR = 1.5
@@ -142,8 +141,6 @@ def _loss(population: Population, critic: Critic, batch: _Batch, clip: float) ->
 
 def _standardise(values: Tensor, sound: Tensor) -> Tensor:
     """`values` at mean 0 and deviation 1 where `sound`, and 0 elsewhere."""
-    if PER_HEAD and len(values) > 1:
-        return torch.cat([_standardise(v[None], s[None]) for v, s in zip(values, sound, strict=True)])
     counted = values[sound]
     if counted.numel() < 2:
         return torch.zeros_like(values)
