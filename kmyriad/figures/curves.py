@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from kmyriad.errors import UsageError
 from kmyriad.figures.colours import head_colour
@@ -54,7 +54,8 @@ def entropy_by_budget(groups: Groups, x: str = "episodes", y: str = "entropy", w
     if budgets[0] > 0 and budgets[-1] / budgets[0] >= LOG_FROM:
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xticks(_spread(budgets, apart=LOG_FROM ** (1 / 4)))
+        axes.set_xticks(_spread(budgets, apart=(budgets[-1] / budgets[0]) ** (1 / 8)))
+        _name_x(axes, x, budgets[0])
     axes.margins(x=0.05)
     return figure
 
@@ -79,9 +80,10 @@ def _draw(
             _draw_band(axes, band, colour, is_sparse)
         label = textwrap.fill(_label(name, band, len(groups[name])), int((width - 0.6) / CHARACTER))
         handles.append(Line2D([], [], color=colour, linewidth=1.3, label=label))
-    last = max(float(band.x[-1]) for band in drawn.values())
-    axes.set(ylabel=Y_NAMES.get(y, y))
-    _label_x(axes, X_NAMES.get(x, x), last, whole=x in X_NAMES)
+    axes.set_ylabel(Y_NAMES.get(y, y))
+    values = sorted({value for band in drawn.values() for value in band.x.tolist()})
+    axes.xaxis.set_major_locator(FixedLocator(values) if len(values) == 1 else MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    _name_x(axes, x, values[-1])
     tidy(axes)
     longest = max(len(line) for handle in handles for line in str(handle.get_label()).splitlines())
     columns = max(1, int((width - 0.1) / (longest * CHARACTER + 0.4)))
@@ -103,7 +105,7 @@ def _draw_band(axes: Axes, band: Band, colour: str, is_sparse: bool) -> None:
     axes.plot(band.x, band.mean, color=colour, linewidth=1.1, marker=marker, markersize=3)
     if band.margin is None:
         return
-    if is_sparse or len(band.x) == 1:
+    if len(band.x) == 1:
         axes.errorbar(band.x, band.mean, band.margin, fmt="none", ecolor=colour, elinewidth=0.8, capsize=2)
     else:
         axes.fill_between(band.x, band.mean - band.margin, band.mean + band.margin, color=colour, alpha=0.2, lw=0)
@@ -115,12 +117,11 @@ def _label(name: str, band: Band | None, seeds: int) -> str:
     return name if band.seeds == seeds else f"{name} ({band.seeds} of {seeds} seeds)"
 
 
-def _label_x(axes: Axes, name: str, last: float, whole: bool) -> None:
-    """Name the axis and write large numbers in thousands or millions, which the name then says."""
-    factor, unit = (1e6, " (millions)") if last >= 1e6 else (1e3, " (thousands)") if last >= 1e4 else (1.0, "")
-    axes.set_xlabel(name + unit)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
+def _name_x(axes: Axes, x: str, typical: float) -> None:
+    """Name the axis; its numbers are in thousands or millions, as the name says, if `typical` is that large."""
+    factor, unit = (1e6, " (millions)") if typical >= 1e6 else (1e3, " (thousands)") if typical >= 1e4 else (1.0, "")
+    axes.set_xlabel(X_NAMES.get(x, x) + unit)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:.6g}"))
 
 
 def _spread(values: list[float], apart: float) -> list[float]:

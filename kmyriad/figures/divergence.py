@@ -35,11 +35,11 @@ def kl_matrix(kl: ArrayLike, width: float = COLUMN) -> Figure:
     norm = Normalize(low, high if high > low else low + 1)
     image = axes.imshow(shown, cmap="viridis_r", norm=norm)
     axes.set_facecolor("#EDEDED")
-    every = max(1, -(-count // int(side / 0.2)))
+    every = next(step for step in (1, 2, 5, 10, 20, 50, count) if count / step <= side / 0.16)
     heads = range(0, count, every)
     axes.set(xticks=heads, yticks=heads, xlabel="from head", ylabel="of head")
     tidy(axes, frame=True)
-    axes.tick_params(length=0, pad=6)
+    axes.tick_params(length=0, pad=7)
     colours = [head_colour(head, count) for head in range(count)]
     size = min(3.5, 0.6 * side * 72 / count)
     for x, y, transform in (
@@ -53,7 +53,15 @@ def kl_matrix(kl: ArrayLike, width: float = COLUMN) -> Figure:
             if np.isfinite(value):
                 red, green, blue, _ = colormaps["viridis_r"](norm(value))
                 ink = INK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
-                axes.text(column, row, _short(value), ha="center", va="center", size=SMALL, color=ink)
+                axes.text(
+                    column,
+                    row,
+                    _short(value, 2 if side / count > 0.21 else 1),
+                    ha="center",
+                    va="center",
+                    size=SMALL,
+                    color=ink,
+                )
     bar = figure.add_axes(((left + side + gap) / width, bottom / height, thick / width, side / height))
     figure.colorbar(image, cax=bar)
     bar.set_ylabel("KL divergence (nats)", labelpad=3, size=TEXT)
@@ -61,6 +69,7 @@ def kl_matrix(kl: ArrayLike, width: float = COLUMN) -> Figure:
     return figure
 
 
-def _short(value: float) -> str:
-    """At most four characters."""
-    return f"{value:.1f}" if abs(value) < 99.95 else f"{value:.0f}"
+def _short(value: float, decimals: int) -> str:
+    """Two or three digits: decimals make room for what stands before the point."""
+    magnitude = abs(value)
+    return f"{value:.{max(0, decimals - (magnitude >= 9.95) - (magnitude >= 99.5))}f}"

@@ -3,14 +3,18 @@
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 from numpy.typing import ArrayLike, NDArray
 
 from kmyriad.envs.world import World
 from kmyriad.errors import UsageError
-from kmyriad.figures.ground import Extent, check_extent, fit_extent, map_panels, mark_start
-from kmyriad.figures.look import COLUMN, TEXT, tidy
+from kmyriad.figures.ground import BAR, Extent, check_extent, colour_bar, fit_extent, map_panels, mark_start, middle_of
+from kmyriad.figures.look import COLUMN, TEXT
 
 INNER_RADIUS = 4.5
 """Metres around the start within which PPO alone reaches goals (the paper's appendix)."""
@@ -36,32 +40,28 @@ def goal_map(
         ring = [start - radius, start + radius] if radius else []
         extent = fit_extent(world, np.concatenate([places, np.array(ring).reshape(-1, 2)]))
     extent = check_extent(extent)
-    below = 0.28 if rates is None else 0.75
+    below = 0.25 if rates is None else 0.25 + BAR
     figure, (axes,) = map_panels(1, 1, world, extent, width, above=0.06, below=below, gap=0)
+    handles: list[Artist] = []
     if radius:
-        axes.add_patch(
-            Circle((start[0], start[1]), radius, fill=False, ls=(0, (4, 2)), lw=1, color="black", label=f"{radius:g} m")
-        )
-    mark_start(axes, world)
-    look: dict[str, Any] = {"s": 24.0, "linewidths": 0.7, "edgecolors": "black", "zorder": 4.0}
+        ring_look: dict[str, Any] = {"linestyle": (0, (4, 2)), "linewidth": 1.0, "color": "black"}
+        axes.add_patch(Circle((start[0], start[1]), radius, fill=False, zorder=3, **ring_look))
+        handles.append(Line2D([], [], label=f"radius {radius:g} m", **ring_look))
+    handles.append(mark_start(axes, world))
     if rates is None:
-        axes.scatter(places[:, 0], places[:, 1], color=GOAL_COLOUR, label="goal", **look)
+        handles.append(_mark(axes, places, "goal", color=GOAL_COLOUR))
     else:
         known = np.isfinite(rates)
-        x, y = places[known].T
-        image = axes.scatter(x, y, c=rates[known], cmap="cividis", vmin=0, vmax=1, label="goal", **look)
+        image = _mark(axes, places[known], "goal", c=rates[known], cmap="cividis", vmin=0, vmax=1)
+        handles.append(Line2D([], [], ls="", marker="o", ms=4.9, mew=0.7, mfc="#808080", mec="black", label="goal"))
+        colour_bar(figure, image, "success rate", (0, 0.25, 0.5, 0.75, 1))
         if not known.all():
-            x, y = places[~known].T
-            axes.scatter(x, y, facecolors="none", label="not measured", **look)
-        height = figure.get_figheight()
-        bar = figure.add_axes((0.5 - 0.9 / width, 0.36 / height, 1.8 / width, 0.07 / height))
-        figure.colorbar(image, cax=bar, orientation="horizontal", ticks=(0, 0.25, 0.5, 0.75, 1))
-        bar.set_xlabel("success rate", labelpad=1)
-        tidy(bar, frame=True)
+            handles.append(_mark(axes, places[~known], "not measured", facecolors="none"))
     axes.set(xlim=extent[:2], ylim=extent[2:])
     figure.legend(
-        loc="lower center",
-        bbox_to_anchor=(0.5, (below - 0.25) / figure.get_figheight()),
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(middle_of(width), below / figure.get_figheight()),
         ncols=4,
         fontsize=TEXT,
         frameon=False,
@@ -71,6 +71,11 @@ def goal_map(
         borderpad=0,
     )
     return figure
+
+
+def _mark(axes: Axes, places: NDArray[np.float64], label: str, **colours: Any) -> PathCollection:
+    x, y = places.T
+    return axes.scatter(x, y, s=24, linewidths=0.7, edgecolors="black", zorder=4, label=label, **colours)
 
 
 def _check(goals: ArrayLike, success: ArrayLike | None) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:

@@ -1,13 +1,14 @@
 """Maps seen from above: the ground of a world, and axes in metres to draw on it."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import PatchCollection
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PatchCollection, PathCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import Locator, NullLocator
 from numpy.typing import NDArray
 
 from kmyriad.envs.world import World
@@ -17,34 +18,46 @@ from kmyriad.figures.look import SMALL, TEXT, new_figure, tidy
 Extent = tuple[float, float, float, float]
 """(x from, x to, y from, y to), metres."""
 
-WALL = "#5C6B85"
+WALL = "#A3AEBF"
+
 PIXELS = 480
 """Points along each side that heights are looked up at."""
 
-FULL_RELIEF = 0.6
-"""Height or depth, in metres, that has the lightest or darkest grey."""
+FLAT, RELIEF, EDGE = 0.93, 0.12, 0.15
+"""Grey (1 is white) of flat ground, what a metre of height adds to it, what the edge of a step takes away."""
 
 MARGIN = 0.05
 """Part of its side by which a map reaches beyond what was visited."""
 
-START_STYLE: dict[str, Any] = {"marker": "X", "s": 26.0, "c": "white", "edgecolors": "black", "linewidths": 0.8}
+LEFT, RIGHT, TICKS = 0.47, 0.08, 0.33
+"""Inches left of maps, right of them, and for tick labels and axis name under them."""
+
+BAR = 0.48
+"""Inches that a colour bar with its numbers and name takes."""
 
 
 def draw_terrain(axes: Axes, world: World, extent: Extent) -> None:
-    """Draw walls (slate) and heights (greys: low is dark, step edges are darker) within `extent`; set the limits."""
-    terrain = world.terrain
-    x = _middles(extent[0], extent[1])
-    y = _middles(extent[2], extent[3])
-    walls = [box for box in terrain.boxes if box.is_wall]
-    heights = np.where(terrain.is_wall(x, y[:, None]), 0.0, terrain.height(x, y[:, None]))
-    grey = 0.9 + 0.1 * (heights / FULL_RELIEF).clip(-1, 1)
-    slopes = np.hypot(*np.gradient(heights))  # per pixel
-    grey -= 0.12 * (slopes / 0.05).clip(0, 1)
-    axes.imshow(
-        np.repeat(grey[:, :, None], 3, axis=2), extent=extent, origin="lower", interpolation="bilinear", zorder=0
-    )
-    patches = [Rectangle(box.low, box.high[0] - box.low[0], box.high[1] - box.low[1]) for box in walls]
-    axes.add_collection(PatchCollection(patches, facecolor=WALL, edgecolor=WALL, linewidth=0.2, zorder=1))
+    """Draw walls (slate) and heights (greys: low is dark, edges of steps are lines) and set the limits to `extent`."""
+    _draw(axes, world, extent, _shade(world, extent))
+
+
+def _shade(world: World, extent: Extent) -> NDArray[np.float64]:
+    """(PIXELS, PIXELS, 3), the ground in greys, the first row the lowest."""
+    x, y = _middles(extent[0], extent[1]), _middles(extent[2], extent[3])[:, None]
+    heights = np.where(world.terrain.is_wall(x, y), 0.0, world.terrain.height(x, y))
+    rise = np.hypot(*np.gradient(heights))  # metres per pixel
+    grey = FLAT + RELIEF * heights.clip(-1, 0.5) - EDGE * (rise / 0.05).clip(0, 1)
+    return np.repeat(grey[:, :, None], 3, axis=2)
+
+
+def _draw(axes: Axes, world: World, extent: Extent, shade: NDArray[np.float64]) -> None:
+    axes.imshow(shade, extent=extent, origin="lower", interpolation="bilinear", zorder=0)
+    walls = [
+        Rectangle(box.low, box.high[0] - box.low[0], box.high[1] - box.low[1])
+        for box in world.terrain.boxes
+        if box.is_wall
+    ]
+    axes.add_collection(PatchCollection(walls, facecolor=WALL, edgecolor=WALL, linewidth=0.2, zorder=1))
     axes.set(xlim=extent[:2], ylim=extent[2:], aspect="equal")
 
 
@@ -79,19 +92,19 @@ def map_panels(
 
     `above` and `below` are inches kept free over every panel and under the lowest tick labels.
     """
-    left, right, ticks = 0.47, 0.08, 0.33
     rows = -(-count // columns)
-    panel = (width - left - right - (columns - 1) * gap) / columns
+    panel = (width - LEFT - RIGHT - (columns - 1) * gap) / columns
     tall = panel * (extent[3] - extent[2]) / (extent[1] - extent[0])
-    bottom = below + ticks
+    bottom = below + TICKS
     height = bottom + rows * (tall + above) + (rows - 1) * gap
     figure = new_figure(width, height)
+    shade = _shade(world, extent)
     all_axes = []
     for index in range(count):
         row, column = divmod(index, columns)
-        x, y = left + column * (panel + gap), height - (row + 1) * (tall + above) - row * gap
+        x, y = LEFT + column * (panel + gap), height - (row + 1) * (tall + above) - row * gap
         axes = figure.add_axes((x / width, y / height, panel / width, tall / height))
-        draw_terrain(axes, world, extent)
+        _draw(axes, world, extent, shade)
         tidy(axes, frame=True)
         is_small = panel < 1
         is_lowest, is_leftmost = index + columns >= count, column == 0
@@ -102,27 +115,50 @@ def map_panels(
         axes.set_yticks(metre_ticks(extent[2], extent[3], tall, inset))
         axes.tick_params(labelbottom=is_lowest, labelleft=is_leftmost, labelsize=SMALL if is_small else TEXT)
         all_axes.append(axes)
-    across = left + (width - left - right) / 2
     upward = bottom + (height - bottom) / 2 - above / 2
-    figure.text(across / width, (below + 0.02) / height, "x (m)", ha="center", va="bottom", size=TEXT)
+    figure.text(middle_of(width), (below + 0.02) / height, "x (m)", ha="center", va="bottom", size=TEXT)
     figure.text(0.02 / width, upward / height, "y (m)", ha="left", va="center", rotation=90, size=TEXT)
     return figure, all_axes
 
 
+def middle_of(width: float) -> float:
+    """The middle of the maps, as part of the figure's width."""
+    return (LEFT + width - RIGHT) / 2 / width
+
+
 def metre_ticks(low: float, high: float, inches: float, inset: float) -> list[float]:
-    """Round multiples between `low` and `high`, `inset` inches off the ends, far enough apart for their labels."""
-    metres_per_inch = (high - low) / inches
-    apart = max(0.25, min(0.45, inches / 5)) * metres_per_inch
+    """Round metres between `low` and `high`, `inset` inches off the ends, far enough apart for their labels."""
+    metres = (high - low) / inches  # per inch
+    apart = float(np.clip(inches / 5, 0.2, 0.45)) * metres
     decade = 10.0 ** np.floor(np.log10(apart))
-    step = next(factor * decade for factor in (1, 2, 5, 10) if factor * decade >= apart * (1 - 1e-9))
-    first = np.ceil((low + inset * metres_per_inch) / step - 1e-9)
-    last = np.floor((high - inset * metres_per_inch) / step + 1e-9)
-    return [float(index * step) for index in np.arange(first, last + 1)]
+    step = next(factor * decade for factor in (1, 2, 5, 10) if factor * decade >= apart)
+    ticks = _multiples(step, low + inset * metres, high - inset * metres)
+    if len(ticks) > 1:
+        return ticks
+    ticks = _multiples(step / 2, low, high)
+    return ticks if len(ticks) < 2 else [ticks[0], ticks[-1]]
 
 
-def mark_start(axes: Axes, world: World) -> None:
+def _multiples(step: float, low: float, high: float) -> list[float]:
+    return [float(index * step) for index in np.arange(np.ceil(low / step), np.floor(high / step) + 1)]
+
+
+def mark_start(axes: Axes, world: World) -> PathCollection:
     """A white cross where episodes begin."""
-    axes.scatter(*world.terrain.start, **START_STYLE, zorder=5, label="start")
+    x, y = world.terrain.start
+    return axes.scatter(x, y, s=26, c="white", marker="X", edgecolors="black", linewidths=0.8, zorder=5, label="start")
+
+
+def colour_bar(figure: Figure, image: ScalarMappable, name: str, ticks: Sequence[float] | Locator) -> None:
+    """What the colours of `image` mean, in the lowest `BAR` inches of a figure from `map_panels`."""
+    width, height = figure.get_size_inches()
+    length = min(2.2, 0.6 * width)
+    place = (middle_of(width) - length / width / 2, 0.36 / height, length / width, 0.07 / height)
+    axes = figure.add_axes(place, label="colour bar")
+    figure.colorbar(image, cax=axes, orientation="horizontal", ticks=ticks)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel(name, labelpad=1)
+    tidy(axes, frame=True)
 
 
 def _middles(low: float, high: float) -> NDArray[np.float64]:

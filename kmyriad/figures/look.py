@@ -16,6 +16,8 @@ COLUMN = 3.4
 FULL = 7.0
 """Width of a paper's page, inches."""
 
+LEAST_WIDTH, MOST_WIDTH = 2.0, 40.0
+
 TEXT = 7.0
 """Size of all text, points; figures are made at the width they are printed at."""
 
@@ -28,6 +30,8 @@ DPI = 300
 
 def new_figure(width: float, height: float) -> Figure:
     """A white figure, in inches, that pyplot knows nothing of."""
+    if not LEAST_WIDTH <= width <= MOST_WIDTH:
+        raise UsageError(f"a figure's width must lie between {LEAST_WIDTH:g} and {MOST_WIDTH:g} inches; got {width}")
     return Figure(figsize=(width, height), facecolor="white")
 
 

@@ -8,14 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
 
 from kmyriad.envs.world import World
 from kmyriad.errors import UsageError
 from kmyriad.figures.colours import head_colour
-from kmyriad.figures.ground import Extent, check_extent, fit_extent, map_panels, mark_start
-from kmyriad.figures.look import COLUMN, FULL, INK, SMALL, TEXT, tidy
+from kmyriad.figures.ground import BAR, Extent, check_extent, colour_bar, fit_extent, map_panels, mark_start, middle_of
+from kmyriad.figures.look import COLUMN, FULL, INK, SMALL, TEXT
 
 CELLS = 40
 """Cells of a heat map along its width, about: walls get whole cells."""
@@ -49,10 +49,10 @@ def head_heatmaps(
     count = len(places)
     width = width or (COLUMN if count <= 2 else FULL)
     in_two_rows = 2 * int(width / PANEL)
-    columns = min(count, int(width / (PANEL if count <= in_two_rows else SMALL_PANEL)))
+    columns = max(1, min(count, int(width / (PANEL if count <= in_two_rows else SMALL_PANEL))))
     is_small = (width - 0.5) / columns < 1
     gap = 0.05 if is_small else 0.1
-    figure, panels = map_panels(count, columns, world, extent, width, above=0.17, below=0.5, gap=gap)
+    figure, panels = map_panels(count, columns, world, extent, width, above=0.17, below=BAR, gap=gap)
 
     densities = [_density(points, extent, _cell_side(world, extent)) for points in places]
     highest = max(float(density.max()) for density in densities)
@@ -72,12 +72,7 @@ def head_heatmaps(
         )
         axes.set(xlim=extent[:2], ylim=extent[2:])
         _name(axes, head, count, is_small)
-    bar_width, height = min(2.2, 0.6 * width), figure.get_figheight()
-    bar = figure.add_axes((0.5 - bar_width / width / 2, 0.36 / height, bar_width / width, 0.07 / height))
-    figure.colorbar(image, cax=bar, orientation="horizontal", ticks=LogLocator())
-    bar.xaxis.set_minor_locator(NullLocator())
-    bar.set_xlabel("share of the head's states per m²", labelpad=1)
-    tidy(bar, frame=True)
+    colour_bar(figure, image, "share of the head's states per m²", LogLocator())
     return figure
 
 
@@ -88,7 +83,7 @@ def visitation_map(
     extent: Extent | None = None,
     width: float = COLUMN,
 ) -> Figure:
-    """All heads in one map, a point per state in the head's colour: a random sample, drawn in random order.
+    """All heads in one map, states as points in the head's colour: a sample in random order. A cross is the start.
 
     `xy` (m, p, T, 2) in metres, `sound` (m, p, T) tells which count (None: all).
     """
@@ -96,13 +91,16 @@ def visitation_map(
     points, count = np.concatenate(places), len(places)
     extent = fit_extent(world, points) if extent is None else check_extent(extent)
     rows = -(-count // LEGEND_ROW)
-    figure, (axes,) = map_panels(1, 1, world, extent, width, above=0.06, below=0.16 * rows + 0.22, gap=0)
+    size = SMALL if rows > 1 else TEXT
+    below = rows * 1.5 * size / 72 + 0.28
+    figure, (axes,) = map_panels(1, 1, world, extent, width, above=0.06, below=below, gap=0)
 
     heads = np.repeat(np.arange(count), [len(place) for place in places])
     drawn = np.random.default_rng(0).permutation(len(points))[:POINTS]
     colours = to_rgba_array([head_colour(head, count) for head in range(count)])
     x, y = points[drawn].T
-    axes.scatter(x, y, s=1.2, c=colours[heads[drawn]], linewidths=0, alpha=0.7, zorder=2, rasterized=True)
+    area = 1.2 * width / COLUMN
+    axes.scatter(x, y, s=area, c=colours[heads[drawn]], linewidths=0, alpha=0.7, zorder=2, rasterized=True)
     mark_start(axes, world)
     axes.set(xlim=extent[:2], ylim=extent[2:])
     handles = [
@@ -114,10 +112,10 @@ def visitation_map(
     figure.legend(
         handles=[handle for column in range(columns) for handle in handles[column::columns]],
         title="head",
-        loc="lower center",
-        bbox_to_anchor=(0.5, 0.0),
+        loc="upper center",
+        bbox_to_anchor=(middle_of(width), (below - 0.06) / figure.get_figheight()),
         ncols=columns,
-        fontsize=SMALL if rows > 1 else TEXT,
+        fontsize=size,
         title_fontsize=TEXT,
         frameon=False,
         handletextpad=0.1,
