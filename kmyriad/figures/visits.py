@@ -59,7 +59,8 @@ def head_heatmaps(
     if highest == 0:
         raise UsageError(f"no head was ever within the extent {extent}; choose another")
     lowest = min(float(density[density > 0].min()) for density in densities if density.any())
-    norm = LogNorm(max(10 ** math.floor(math.log10(lowest)), highest / 10**DECADES), highest, clip=True)
+    palest = max(min(10 ** math.floor(math.log10(lowest)), highest / 10), highest / 10**DECADES)
+    norm = LogNorm(palest, highest, clip=True)
     for head, (axes, density) in enumerate(zip(panels, densities, strict=True)):
         image = axes.imshow(
             np.ma.masked_equal(density, 0),
