@@ -1,0 +1,86 @@
+"""Several seeds of one thing: their mean and the 95 % interval of the mean."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmyriad.errors import UsageError, nearest_name
+
+Rows = Sequence[Mapping[str, Any]]
+"""One seed: plain rows such as `Run.metrics()` gives, in any order. None and NaN stand for what was not measured."""
+
+Series = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""(x, y), both (n,), x rising."""
+
+Z = 1.959963984540054
+"""97.5 % of a normal distribution lie below this."""
+
+T = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
+"""97.5 % of Student's distribution lie below this, for 1 to 10 degrees of freedom."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """All arrays (n,)."""
+
+    x: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    margin: NDArray[np.float64] | None
+    """Half the width of the 95 % interval; None with one seed."""
+    seeds: int
+    """How many seeds had any value."""
+
+
+def band_over_seeds(name: str, seeds: Sequence[Rows], x: str, y: str) -> Band | None:
+    """Mean and interval of `y` against `x` for the group `name`, None if nothing was measured.
+
+    Goes as far as all seeds have come, so that every point is about the same seeds; where their x differ, values
+    between two rows are interpolated.
+    """
+    found = [_series(name, rows, x, y) for rows in seeds]
+    measured = [(xs, ys) for xs, ys in found if len(xs)]
+    if not measured:
+        return None
+    first, last = max(xs[0] for xs, _ in measured), min(xs[-1] for xs, _ in measured)
+    if first > last:
+        raise UsageError(
+            f"the seeds of {name!r} share no stretch of {x!r}: one ends at {last:g}, another begins at {first:g}"
+        )
+    grid = np.unique(np.concatenate([xs for xs, _ in measured]))
+    grid = grid[(grid >= first) & (grid <= last)]
+    values = np.array([np.interp(grid, xs, ys) for xs, ys in measured])
+    count = len(values)
+    margin = t_quantile(count - 1) * values.std(axis=0, ddof=1) / math.sqrt(count) if count > 1 else None
+    return Band(grid, values.mean(axis=0), margin, count)
+
+
+def t_quantile(degrees: int) -> float:
+    """97.5 % of Student's distribution lie below this; SciPy, which knows it too, is no dependency."""
+    if degrees <= len(T):
+        return T[degrees - 1]
+    z, n = Z, degrees  # Abramowitz & Stegun 26.7.5
+    return (
+        z
+        + (z**3 + z) / (4 * n)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
+    )
+
+
+def _series(name: str, rows: Rows, x: str, y: str) -> Series:
+    """What one seed measured, in order of x; values at the same x are averaged."""
+    known = sorted({key for row in rows for key in row})
+    for key in (x, y):
+        if rows and key not in known:
+            raise UsageError(f"the rows of {name!r} have no {key!r}{nearest_name(key, known)}")
+    try:
+        table = np.array([[row.get(x), row.get(y)] for row in rows], np.float64).reshape(-1, 2)
+    except (TypeError, ValueError):
+        raise UsageError(f"{x!r} and {y!r} of {name!r} must be numbers, one of each in a row") from None
+    table = table[np.isfinite(table).all(axis=1)]
+    xs, where, counts = np.unique(table[:, 0], return_inverse=True, return_counts=True)
+    return xs, np.bincount(where, table[:, 1], len(xs)) / counts

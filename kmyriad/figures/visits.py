@@ -1,0 +1,167 @@
+"""Where the heads go: a heat map each, and all of them in one map."""
+
+import math
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, to_rgba_array
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator
+from numpy.typing import NDArray
+
+from kmyriad.envs.world import World
+from kmyriad.errors import UsageError
+from kmyriad.figures.colours import head_colour
+from kmyriad.figures.ground import BAR, Extent, check_extent, colour_bar, fit_extent, map_panels, mark_start, middle_of
+from kmyriad.figures.look import COLUMN, FULL, INK, SMALL, TEXT
+
+CELLS = 40
+"""Cells of a heat map along its width, about: walls get whole cells."""
+
+PANEL, SMALL_PANEL = 1.3, 0.65
+"""Least widths of a heat map with its margins, inches; small ones where large ones would take more than two rows."""
+
+DECADES = 3
+"""The colours of a heat map span at most this many powers of ten."""
+
+POINTS = 30_000
+"""States drawn in a map of all heads, at most: more would hide each other."""
+
+LEGEND_ROW = 10
+"""Heads in a row of the legend."""
+
+
+def head_heatmaps(
+    xy: NDArray[np.floating] | None,
+    world: World,
+    sound: NDArray[np.bool_] | None = None,
+    extent: Extent | None = None,
+    width: float | None = None,
+) -> Figure:
+    """One map per head with how often it was where, as a density: states of the head per m^2, as a share of all its.
+
+    `xy` (m, p, T, 2) in metres, `sound` (m, p, T) tells which count (None: all). All maps share extent and colours.
+    """
+    places = _places(xy, sound)
+    extent = fit_extent(world, np.concatenate(places)) if extent is None else check_extent(extent)
+    count = len(places)
+    width = width or (COLUMN if count <= 2 else FULL)
+    in_two_rows = 2 * int(width / PANEL)
+    columns = max(1, min(count, int(width / (PANEL if count <= in_two_rows else SMALL_PANEL))))
+    is_small = (width - 0.5) / columns < 1
+    gap = 0.05 if is_small else 0.1
+    figure, panels = map_panels(count, columns, world, extent, width, above=0.17, below=BAR, gap=gap)
+
+    densities = [_density(points, extent, _cell_side(world, extent)) for points in places]
+    highest = max(float(density.max()) for density in densities)
+    if highest == 0:
+        raise UsageError(f"no head was ever within the extent {extent}; choose another")
+    lowest = min(float(density[density > 0].min()) for density in densities if density.any())
+    palest = max(min(10 ** math.floor(math.log10(lowest)), highest / 10), highest / 10**DECADES)
+    norm = LogNorm(palest, highest, clip=True)
+    for head, (axes, density) in enumerate(zip(panels, densities, strict=True)):
+        image = axes.imshow(
+            np.ma.masked_equal(density, 0),
+            extent=extent,
+            origin="lower",
+            interpolation="nearest",
+            cmap=colormaps["viridis_r"],
+            norm=norm,
+            zorder=2,
+        )
+        axes.set(xlim=extent[:2], ylim=extent[2:])
+        _name(axes, head, count, is_small)
+    colour_bar(figure, image, "share of the head's states per m²", LogLocator())
+    return figure
+
+
+def visitation_map(
+    xy: NDArray[np.floating] | None,
+    world: World,
+    sound: NDArray[np.bool_] | None = None,
+    extent: Extent | None = None,
+    width: float = COLUMN,
+) -> Figure:
+    """All heads in one map, states as points in the head's colour: a sample in random order. A cross is the start.
+
+    `xy` (m, p, T, 2) in metres, `sound` (m, p, T) tells which count (None: all).
+    """
+    places = _places(xy, sound)
+    points, count = np.concatenate(places), len(places)
+    extent = fit_extent(world, points) if extent is None else check_extent(extent)
+    rows = -(-count // LEGEND_ROW)
+    size = SMALL if rows > 1 else TEXT
+    below = rows * 1.5 * size / 72 + 0.28
+    figure, (axes,) = map_panels(1, 1, world, extent, width, above=0.06, below=below, gap=0)
+
+    heads = np.repeat(np.arange(count), [len(place) for place in places])
+    drawn = np.random.default_rng(0).permutation(len(points))[:POINTS]
+    colours = to_rgba_array([head_colour(head, count) for head in range(count)])
+    x, y = points[drawn].T
+    area = 1.2 * width / COLUMN
+    axes.scatter(x, y, s=area, c=colours[heads[drawn]], linewidths=0, alpha=0.7, zorder=2, rasterized=True)
+    mark_start(axes, world)
+    axes.set(xlim=extent[:2], ylim=extent[2:])
+    handles = [
+        Line2D([], [], linestyle="", marker="o", markersize=3.5, color=head_colour(head, count), label=str(head))
+        for head in range(count)
+    ]
+    # A legend fills column by column; heads shall be read row by row.
+    columns = min(count, LEGEND_ROW)
+    figure.legend(
+        handles=[handle for column in range(columns) for handle in handles[column::columns]],
+        title="head",
+        loc="upper center",
+        bbox_to_anchor=(middle_of(width), (below - 0.06) / figure.get_figheight()),
+        ncols=columns,
+        fontsize=size,
+        title_fontsize=TEXT,
+        frameon=False,
+        handletextpad=0.1,
+        handlelength=0.9,
+        columnspacing=0.6,
+        labelspacing=0.3,
+        borderpad=0.1,
+        borderaxespad=0.1,
+    )
+    return figure
+
+
+def _places(xy: NDArray[np.floating] | None, sound: NDArray[np.bool_] | None) -> list[NDArray[np.floating]]:
+    """The points (n_i, 2) of each head that count."""
+    if xy is None:
+        raise UsageError("there are no positions to draw: this environment has no x and y (xy is None)")
+    if xy.ndim != 4 or xy.shape[-1] != 2 or not len(xy):
+        raise UsageError(f"xy must be an array (heads, episodes, steps, 2) with at least one head; got {xy.shape}")
+    if sound is not None and sound.shape != xy.shape[:3]:
+        raise UsageError(f"sound must be an array (heads, episodes, steps) = {xy.shape[:3]}; got {sound.shape}")
+    counts = np.isfinite(xy).all(axis=-1)
+    if sound is not None:
+        counts &= sound
+    if not counts.any():
+        raise UsageError("there are no positions to draw: no state is sound and finite")
+    return [points[chosen] for points, chosen in zip(xy, counts, strict=True)]
+
+
+def _cell_side(world: World, extent: Extent) -> float:
+    """Metres. Walls are a whole number of cells thick, so that no cell lies across the face of one."""
+    side = (extent[1] - extent[0]) / CELLS
+    walls = world.terrain.walls
+    return side if walls is None else walls.cell_size / math.ceil(walls.cell_size / side)
+
+
+def _density(points: NDArray[np.floating], extent: Extent, side: float) -> NDArray[np.float64]:
+    """(rows, columns), what part of `points` (n, 2) lies in each cell, per m^2; the first row is the lowest."""
+    columns, rows = (max(1, round((high - low) / side)) for low, high in (extent[:2], extent[2:]))
+    table, _, _ = np.histogram2d(points[:, 1], points[:, 0], (rows, columns), (extent[2:], extent[:2]))
+    area = (extent[1] - extent[0]) * (extent[3] - extent[2]) / (rows * columns)
+    return table / (max(len(points), 1) * area)
+
+
+def _name(axes: Axes, head: int, count: int, is_small: bool) -> None:
+    """The head's number above its map, its colour around it."""
+    axes.set_title(str(head) if is_small else f"head {head}", size=SMALL if is_small else TEXT, color=INK, pad=2)
+    for spine in axes.spines.values():
+        spine.set(color=head_colour(head, count), linewidth=1.4)
