@@ -12,7 +12,7 @@ from scipy import stats
 
 from kmyriad import UsageError, figures
 from kmyriad.envs.make import ant_world, point_maze_world
-from kmyriad.figures import colours, ground, seeds
+from kmyriad.figures import colours, ground
 
 STEPS = np.arange(1, 21) * 25_000
 WORLDS = {name: ant_world(name) for name in ("empty", "maze", "pyramid", "cave")} | {"point": point_maze_world()}
@@ -64,11 +64,6 @@ def test_a_curve_is_the_mean_and_its_band_the_t_interval(make):
     for step, bottom, top in zip(STEPS, low, high, strict=True):
         at_step = corners[corners[:, 0] == step, 1]
         np.testing.assert_allclose([at_step.min(), at_step.max()], [bottom, top], rtol=1e-4)
-
-
-def test_the_quantile_is_students():
-    for degrees in [*range(1, 40), 100, 1000]:
-        assert seeds.t_quantile(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-4)
 
 
 def test_one_seed_is_a_line_without_a_band():

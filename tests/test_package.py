@@ -15,7 +15,7 @@ ROOMS = [
     {"network", "normaliser", "population", "critic", "randomness"},
     {"rollout"},
     {"entropy"},
-    {"particles", "evaluation", "goals", "selection"},
+    {"particles", "evaluation", "goals", "selection", "figures"},
     {"updates"},
     {"checkpoint", "runs", "training_state", "metrics", "progress", "journal"},
     {"pretraining"},

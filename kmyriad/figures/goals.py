@@ -15,9 +15,7 @@ from kmyriad.envs.world import World
 from kmyriad.errors import UsageError
 from kmyriad.figures.ground import BAR, Extent, check_extent, colour_bar, fit_extent, map_panels, mark_start, middle_of
 from kmyriad.figures.look import COLUMN, TEXT
-
-INNER_RADIUS = 4.5
-"""Metres around the start within which PPO alone reaches goals (the paper's appendix)."""
+from kmyriad.goals import AFFORDABLE
 
 GOAL_COLOUR = "#0072B2"
 
@@ -26,7 +24,7 @@ def goal_map(
     goals: ArrayLike,
     world: World,
     success: ArrayLike | None = None,
-    radius: float | None = INNER_RADIUS,
+    radius: float | None = AFFORDABLE,
     extent: Extent | None = None,
     width: float = COLUMN,
 ) -> Figure:

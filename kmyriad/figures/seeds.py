@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t
 
 from kmyriad.errors import UsageError, nearest_name
 
@@ -15,12 +16,6 @@ Rows = Sequence[Mapping[str, Any]]
 
 Series = tuple[NDArray[np.float64], NDArray[np.float64]]
 """(x, y), both (n,), x rising."""
-
-Z = 1.959963984540054
-"""97.5 % of a normal distribution lie below this."""
-
-T = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
-"""97.5 % of Student's distribution lie below this, for 1 to 10 degrees of freedom."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +49,8 @@ def band_over_seeds(name: str, seeds: Sequence[Rows], x: str, y: str) -> Band | 
     grid = grid[(grid >= first) & (grid <= last)]
     values = np.array([np.interp(grid, xs, ys) for xs, ys in measured])
     count = len(values)
-    margin = t_quantile(count - 1) * values.std(axis=0, ddof=1) / math.sqrt(count) if count > 1 else None
+    margin = float(t.ppf(0.975, count - 1)) * values.std(axis=0, ddof=1) / math.sqrt(count) if count > 1 else None
     return Band(grid, values.mean(axis=0), margin, count)
-
-
-def t_quantile(degrees: int) -> float:
-    """97.5 % of Student's distribution lie below this; SciPy, which knows it too, is no dependency."""
-    if degrees <= len(T):
-        return T[degrees - 1]
-    z, n = Z, degrees  # Abramowitz & Stegun 26.7.5
-    return (
-        z
-        + (z**3 + z) / (4 * n)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
-    )
 
 
 def _series(name: str, rows: Rows, x: str, y: str) -> Series:
