@@ -4,13 +4,13 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow lint bench setup clean
+.PHONY: demo test test-slow lint bench bench-learning setup clean
 
-demo: setup ## step every world, save the pictures, train two agents in PointMaze (again: goes on where it was)
-	$(BIN)/python examples/worlds.py --out pictures
+demo: setup ## train ten Ants without reward, draw where each goes (again: goes on where it was)
 	if [ -e runs/demo/config.json ]; then $(BIN)/kmyriad pretrain --out runs/demo --resume; \
-	else $(BIN)/kmyriad pretrain point-maze --preset quick --agents 2 --epochs 30 --out runs/demo; fi
+	else $(BIN)/kmyriad pretrain ant-empty --out runs/demo; fi
 	$(BIN)/kmyriad runs
+	$(BIN)/python examples/heads.py runs/demo --out pictures
 
 test: setup lint ## everything a change must pass, in a few minutes
 	$(BIN)/python -m pytest
@@ -27,6 +27,11 @@ bench: $(VENV)/.bench ## compare speeds; writes benchmarks/results/
 	mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/stepping.py --json benchmarks/results/stepping.json
 	$(BIN)/python benchmarks/epoch.py --json benchmarks/results/epoch.json
+	$(BIN)/python benchmarks/learning.py --timing --json benchmarks/results/timing.json
+
+bench-learning: setup ## learning curves of all update rules in all worlds, three seeds: hours, resumable
+	mkdir -p benchmarks/results
+	$(BIN)/python benchmarks/learning.py --json benchmarks/results/learning.json
 
 setup: $(VENV)/.ready ## the environment alone
 

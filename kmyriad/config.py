@@ -93,7 +93,7 @@ class PretrainConfig:
     """actor_critic learns fastest; reinforce is the paper's single gradient step; trust_region is MEPOL's."""
     learning_rate: float = 1e-3
     """Adam's rate; actor_critic only starts with it and steers it by target_kl."""
-    gamma: float = 0.99
+    gamma: float = 0.97
     """actor_critic: discount per control step."""
     gae_lambda: float = 0.95
     """actor_critic: how far advantages trust rewards over the critic; 0 is one step, 1 to the end."""

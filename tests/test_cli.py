@@ -58,7 +58,7 @@ def test_help_explains_every_setting(tmp_path):
     [
         (["pretrin"], "unknown command 'pretrin' (did you mean 'pretrain'?)"),
         (["pretrain", "ant-mase"], "unknown environment 'ant-mase' (did you mean 'ant-maze'?)"),
-        (["pretrain", "ant-maze", "--agents", "7"], "use 497 or 504 replicas, or 5 or 10 agents"),
+        (["pretrain", "ant-maze", "--agents", "7", "--replicas", "500"], "use 497 or 504 replicas, or 5 or 10 agents"),
         (["pretrain", "ant-maze", "--agents", "0"], "agents must be between 1 and 10000; got 0"),
         (["pretrain", "ant-maze", "--agnets", "7"], "--agents"),
         (["pretrain", "ant-maze", "--preset", "papre"], "unknown preset 'papre' (did you mean 'paper'?)"),

@@ -18,7 +18,7 @@ SETTINGS = ActorCriticSettings(gamma=0.9, gae_lambda=0.8, clip=0.2, passes=1, mi
 
 def setup(space=SPACES[0], seed=0):
     population, trajectory = problem(space, seed)
-    critic = Critic(AGENTS, 5, (8, 6), seed).double()
+    critic = Critic(AGENTS, 5, (8, 6), seed=seed).double()
     rng = np.random.default_rng(seed)
     terminated = trajectory.ends & (rng.random(trajectory.ends.shape) < 0.5)
     arrivals = torch.from_numpy(rng.standard_normal(trajectory.observations.shape))

@@ -1,0 +1,41 @@
+"""Draw what the heads of a run do: where each went in the last horizon, all together, and how entropy rose.
+
+python examples/heads.py runs/NAME --out pictures
+"""
+
+import argparse
+from pathlib import Path
+
+import gymnasium
+
+import kmyriad
+from kmyriad import figures
+from kmyriad.config import config_from
+from kmyriad.envs import find_id
+from kmyriad.runs import load_last_epoch
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="folder of a run in one of our worlds")
+    parser.add_argument("--out", type=Path, default=Path("pictures"), help="where pictures go (default: %(default)s)")
+    arguments = parser.parse_args()
+    run = kmyriad.open_run(arguments.run)
+    config = config_from(run.config)
+    env = gymnasium.make(find_id(config.env), **config.env_settings)
+    world, visited = env.unwrapped.world, load_last_epoch(run)  # type: ignore[attr-defined]
+    if visited is None or "xy" not in visited:
+        raise SystemExit(f"{run.path} has no stored positions; let it train for an epoch in one of our worlds")
+    drawn = {
+        "heads": figures.head_heatmaps(visited["xy"], world, visited["sound"]),
+        "visitation": figures.visitation_map(visited["xy"], world, visited["sound"]),
+        "entropy": figures.entropy_curves({config.update: [run.metrics()]}),
+    }
+    for name, figure in drawn.items():
+        png, _ = figures.save(figure, arguments.out / f"{run.name}-{name}")
+        print(png)
+    env.close()
+
+
+if __name__ == "__main__":
+    main()
