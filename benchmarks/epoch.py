@@ -224,8 +224,8 @@ class Limit:
         population = epoch.state.population
         self.trunk = [weight.detach() for weight in population.trunk_weights]
         self.heads = [population.adapter_weight.detach(), population.output_weight.detach()]
-        self.batch = Batch(self.world.model, self.config.replicas)
-        self.acting = torch.randn(self.config.replicas, self.trunk[0].shape[0])
+        self.batch = Batch(self.world.model, self.config.replica_count)
+        self.acting = torch.randn(self.config.replica_count, self.trunk[0].shape[0])
         self.physics = self.products = 0.0
 
     def start(self) -> None:
@@ -253,7 +253,7 @@ class Limit:
         batch = torch.randn(chunk, self.trunk[0].shape[0])
         start = time.perf_counter()
         with torch.inference_mode():
-            for _ in range(round(self.config.replicas * self.config.horizon / chunk)):
+            for _ in range(round(self.config.replica_count * self.config.horizon / chunk)):
                 self._forward_and_backward(batch)
         return time.perf_counter() - start
 

@@ -94,4 +94,4 @@ def _measure(config: PretrainConfig, population: Population, episodes: int) -> d
 def epochs_for(steps: int, base: PretrainConfig, settings: Mapping[str, Any]) -> int:
     """How many epochs make at least `steps` environment steps with these settings on top of `base`."""
     config = config_from({name: value for name, value in settings.items() if name != "preset"}, base)
-    return -(-steps // (config.replicas * config.epoch_steps))
+    return -(-steps // (config.replica_count * config.epoch_steps))

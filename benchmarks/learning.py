@@ -188,7 +188,7 @@ class TimedTraining:
 
     def __init__(self, agents: int) -> None:
         self.config = PretrainConfig(agents=agents)
-        self.replicas = make_replicas("ant-empty", self.config.replicas, horizon=self.config.horizon)
+        self.replicas = make_replicas("ant-empty", self.config.replica_count, horizon=self.config.horizon)
         self.state = initial_state(self.config, self.replicas)
         self.seconds: list[tuple[float, float, float]] = []
         self.physics = 0.0

@@ -11,6 +11,9 @@ from kmyriad.errors import UsageError, nearest_name
 UpdateRule = Literal["actor_critic", "reinforce", "trust_region"]
 Activation = Literal["elu", "relu"]
 
+REPLICAS = 200
+"""About how many there are where nothing else is asked for."""
+
 SEGMENT = 25
 """About how many control steps an actor_critic epoch has, where nothing else is asked for."""
 
@@ -77,9 +80,9 @@ class PretrainConfig:
 
     agents: int = 10
     """Policies in the population (heads of the network)."""
-    replicas: int = 200
-    """Copies of the environment, split evenly over the agents."""
-    epochs: int = 240
+    replicas: int | None = None
+    """Copies of the environment, split evenly over the agents; none takes about 200."""
+    epochs: int = 320
     """Updates of the population."""
     segment: int | None = None
     """Control steps per epoch, from replicas at staggered ages; the horizon's own length collects whole horizons from
@@ -160,7 +163,12 @@ class PretrainConfig:
                 f"segment must divide the horizon of {self.horizon}, so that the pool is one horizon long; got"
                 f" {self.segment}, nearest: {below} or {above}"
             )
-        replicas_per_agent(self.agents, self.replicas)
+        replicas_per_agent(self.agents, self.replica_count)
+
+    @property
+    def replica_count(self) -> int:
+        """Replicas of all agents together."""
+        return self.replicas or self.agents * max(1, round(REPLICAS / self.agents))
 
     @property
     def epoch_steps(self) -> int:

@@ -54,6 +54,7 @@ def pretrain(
     """
     agents = settings.get("agents", 10)
     base = config_from(open_run(_folder(out)).config) if resume else preset_config(preset, env, agents)
+    settings["env_settings"] = base.env_settings | settings.get("env_settings", {})
     return train(config_from(settings, base), out, resume)
 
 
@@ -63,7 +64,7 @@ def train(config: PretrainConfig, out: str | Path | None = None, resume: bool = 
         torch.set_num_threads(config.threads)
     replicas = make_replicas(
         config.env,
-        config.replicas,
+        config.replica_count,
         horizon=config.horizon,
         features=config.features,
         settings=config.env_settings,
@@ -121,7 +122,7 @@ def assign_policies_to_processes(config: PretrainConfig, replicas: Replicas, epo
     if not config.has_segments or epoch == 1:
         replicas.start(reset_seed(config.seed, epoch))
         if config.has_segments:
-            replicas.stagger(replicas_per_agent(config.agents, config.replicas))
+            replicas.stagger(replicas_per_agent(config.agents, config.replica_count))
 
 
 def update(

@@ -30,7 +30,7 @@ def test_pretrain_resume_and_runs(tmp_path):
     out = kmyriad("pretrain", "point-maze", *SMALL, "--env-setting", "map=u", "reset_noise=0.5", folder=tmp_path)
     assert "epoch 3/3" in out.stderr
     (run,) = list_runs(tmp_path / "runs")
-    assert run.config["env_settings"] == {"map": "u", "reset_noise": 0.5}
+    assert run.config["env_settings"] == {"decimation": 5, "map": "u", "reset_noise": 0.5}
     kmyriad("pretrain", "--out", str(run.path), "--resume", "--epochs", "5", folder=tmp_path)
     assert open_run(run.path).epochs_done == 5
     listed = kmyriad("runs", folder=tmp_path).stdout

@@ -309,12 +309,10 @@ def test_many_kills(update, segment, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("agents", [2, 4])
-@pytest.mark.parametrize("update", ["reinforce", "actor_critic"])
-def test_a_population_learns_to_cover_point_maze(update, agents, seed, tmp_path):
-    """The pooled entropy on fresh rollouts rises clearly above the untrained population's."""
-    settings = {"agents": agents, "seed": seed, "epochs": 120}
-    if update == "reinforce":
-        settings |= {"update": update, "replicas": 300, "epochs": 40, "k": 5, "initial_sigma": 0.37}
+def test_a_population_learns_to_cover_point_maze(agents, seed, tmp_path):
+    """Under the paper's gradient the pooled entropy, on fresh rollouts, rises clearly above the untrained population's."""
+    settings = {"agents": agents, "seed": seed, "epochs": 60, "update": "reinforce", "replicas": 300, "k": 5}
+    settings |= {"initial_sigma": 0.37, "activation": "relu", "normalise_observations": False}
     run = kmyriad.pretrain("point-maze", out=tmp_path / "run", keep_checkpoints=1000, checkpoint_every=1, **settings)
     config = config_from(run.config)
     replicas = make_replicas("point-maze", 100, horizon=config.horizon, settings=config.env_settings)
@@ -323,4 +321,4 @@ def test_a_population_learns_to_cover_point_maze(update, agents, seed, tmp_path)
         for epoch in (1, config.epochs)
     )
     replicas.close()
-    assert after > before + 0.15
+    assert after > before + 0.15, (before, after)
