@@ -6,6 +6,8 @@ epoch are replayed, so both do the same physics), and the bare matrix products o
 twenty control steps (about a second), so that a machine that is slower for a while is so for both.
 """
 
+import kmyriad  # noqa: F401, I001  (first, as in the command: it tells torch's threads, not loaded yet, to sleep)
+
 import argparse
 import json
 import platform

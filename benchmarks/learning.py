@@ -8,6 +8,8 @@ the machine: what an update costs beside the physics of its epoch, and what 50 h
 Resumable: run it again and it goes on.
 """
 
+import kmyriad  # noqa: F401, I001  (first, as in the command: it tells torch's threads, not loaded yet, to sleep)
+
 import argparse
 import json
 import time

@@ -310,7 +310,7 @@ def test_many_kills(update, segment, tmp_path):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("agents", [2, 4])
 def test_a_population_learns_to_cover_point_maze(agents, seed, tmp_path):
-    """Under the paper's gradient the pooled entropy, on fresh rollouts, rises clearly above the untrained population's."""
+    """Under the paper's gradient the pooled entropy on fresh rollouts rises clearly above the untrained one's."""
     settings = {"agents": agents, "seed": seed, "epochs": 60, "update": "reinforce", "replicas": 300, "k": 5}
     settings |= {"initial_sigma": 0.37, "activation": "relu", "normalise_observations": False}
     run = kmyriad.pretrain("point-maze", out=tmp_path / "run", keep_checkpoints=1000, checkpoint_every=1, **settings)
