@@ -25,6 +25,7 @@ from mujoco.batch import Batch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from stopwatch import Stopwatch
 
 from kmyriad.envs.replicas import Replicas, make_replicas
 from kmyriad.metrics import epoch_metrics
@@ -195,25 +196,6 @@ def join(pieces: list[ParallelTrajectory]) -> ParallelTrajectory:
             continue
         whole[name] = torch.cat(parts, dim=2) if isinstance(first, torch.Tensor) else np.concatenate(parts, axis=2)
     return ParallelTrajectory(**whole)
-
-
-class Stopwatch:
-    """Times every call of an environment's `step`."""
-
-    def __init__(self, env: Any) -> None:
-        self._env, self._step, self.seconds = env, env.step, 0.0
-        env.step = self._timed
-
-    def _timed(self, actions: Any) -> Any:
-        start = time.perf_counter()
-        result = self._step(actions)
-        self.seconds += time.perf_counter() - start
-        return result
-
-    def stop(self) -> float:
-        """The seconds so far."""
-        self._env.step = self._step
-        return self.seconds
 
 
 class Limit:

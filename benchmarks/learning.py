@@ -20,6 +20,7 @@ import numpy as np
 from experiments import Curve, epochs_for, train_all
 from rich.console import Console
 from rich.table import Table
+from stopwatch import Stopwatch
 
 from kmyriad.config import PretrainConfig
 from kmyriad.envs.replicas import make_replicas
@@ -193,29 +194,20 @@ class TimedTraining:
         self.replicas = make_replicas("ant-empty", self.config.replica_count, horizon=self.config.horizon)
         self.state = initial_state(self.config, self.replicas)
         self.seconds: list[tuple[float, float, float]] = []
-        self.physics = 0.0
-        self._step = self.replicas.env.step
-        self.replicas.env.step = self._timed_step  # type: ignore[method-assign]
-
-    def _timed_step(self, actions: Any) -> Any:
-        start = time.perf_counter()
-        result = self._step(actions)
-        self.physics += time.perf_counter() - start
-        return result
 
     def epoch(self) -> None:
         config, state = self.config, self.state
-        start, self.physics = time.perf_counter(), 0.0
+        stopwatch, start = Stopwatch(self.replicas.env), time.perf_counter()
         state.epoch += 1
         assign_policies_to_processes(config, self.replicas, state.epoch)
         trajectory = collect(
             self.replicas, state.population, config.epoch_steps, config.seed, state.epoch, keep_arrivals=True
         )
-        middle = time.perf_counter()
+        middle, physics = time.perf_counter(), stopwatch.stop()
         state.pool = slide(state.pool, trajectory, config.epochs_per_horizon)
         update(config, state, trajectory)
         end = time.perf_counter()
-        self.seconds.append((self.physics, end - middle, middle - start - self.physics))
+        self.seconds.append((physics, end - middle, middle - start - physics))
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ class PretrainConfig:
     @property
     def replica_count(self) -> int:
         """Replicas of all agents together."""
-        return self.replicas or self.agents * max(1, round(REPLICAS / self.agents))
+        return self.replicas or even_split(REPLICAS, self.agents)
 
     @property
     def epoch_steps(self) -> int:
@@ -231,9 +231,13 @@ def replicas_per_agent(agents: int, replicas: int) -> int:
     )
 
 
+def even_split(about: int, agents: int) -> int:
+    """The number of replicas next to `about` that gives every agent as many as any other, one at least."""
+    return agents * max(1, round(about / agents))
+
+
 def nearest_divisors(number: int, near: int) -> tuple[int, int]:
     """The divisors of `number` next below and next above `near`."""
-    divisors = [candidate for candidate in range(1, number + 1) if number % candidate == 0]
-    below = [divisor for divisor in divisors if divisor <= near]
-    above = [divisor for divisor in divisors if divisor >= near]
-    return (below or divisors)[-1], (above or divisors[-1:])[0]
+    below = next(candidate for candidate in range(min(near, number), 0, -1) if number % candidate == 0)
+    above = next((candidate for candidate in range(near, number + 1) if number % candidate == 0), number)
+    return below, above

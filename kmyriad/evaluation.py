@@ -1,6 +1,5 @@
 """A frozen population, looked at on fresh rollouts: how much it covers together, and how different its heads are."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from kmyriad.entropy.estimators import knn_entropy
 from kmyriad.envs.replicas import Replicas
 from kmyriad.population import Population
 from kmyriad.randomness import generator
-from kmyriad.rollout import collect
+from kmyriad.rollout import Visits, collect
 
 K = 5
 """Neighbours of all estimates here, whatever a run was trained with, so that runs compare."""
@@ -20,23 +19,10 @@ KL_POINTS = 40_000
 """Particles, of all heads together, that the KL between heads is estimated on."""
 
 
-@dataclass(frozen=True)
-class Visits:
-    """Where every head went in whole episodes from reset."""
-
-    features: NDArray[np.float32]
-    """(m, p, T, f), the world's entropy features."""
-    xy: NDArray[np.float32] | None
-    """(m, p, T, 2)."""
-    sound: NDArray[np.bool_]
-    """(m, p, T)."""
-
-
 def visit(population: Population, replicas: Replicas, horizon: int, seed: int = 0) -> Visits:
     """One episode in each of the replicas, which are split evenly over the heads."""
     replicas.start(seed)
-    trajectory = collect(replicas, population, horizon, seed, epoch=0)
-    return Visits(trajectory.features, trajectory.xy, trajectory.sound)
+    return collect(replicas, population, horizon, seed, epoch=0).visits
 
 
 def measure(visits: Visits, cell: float, seed: int = 0) -> dict[str, Any]:

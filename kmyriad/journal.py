@@ -11,8 +11,8 @@ from torch.utils.tensorboard import SummaryWriter
 from kmyriad.checkpoint import CheckpointError, checkpoint_path, prune_checkpoints, write_checkpoint
 from kmyriad.envs.replicas import Replicas
 from kmyriad.errors import UsageError
-from kmyriad.particles import Segment
 from kmyriad.progress import EpochProgress
+from kmyriad.rollout import Visits
 from kmyriad.runs import Run, append_metrics, save_last_epoch
 from kmyriad.training_state import TrainingState
 
@@ -84,7 +84,7 @@ class Journal:
             self._unsaved = error
 
 
-def _visited(pool: list[Segment]) -> dict[str, NDArray[Any]]:
+def _visited(pool: list[Visits]) -> dict[str, NDArray[Any]]:
     """What figures need of the last horizon: features, positions and soundness of every step, (m, p, T, ...)."""
     names = ["features", "sound"] + ["xy"] * (pool[-1].xy is not None)
     return {name: np.concatenate([getattr(segment, name) for segment in pool], axis=2) for name in names}

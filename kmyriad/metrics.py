@@ -11,10 +11,10 @@ from kmyriad.config import PretrainConfig
 from kmyriad.entropy.divergence import kl_to_others
 from kmyriad.entropy.estimators import knn_entropy
 from kmyriad.evaluation import covered_cells
-from kmyriad.particles import Novelty, Segment
+from kmyriad.particles import Novelty
 from kmyriad.population import Gaussian, Population
 from kmyriad.randomness import METRICS, generator
-from kmyriad.rollout import ParallelTrajectory
+from kmyriad.rollout import ParallelTrajectory, Visits
 from kmyriad.training_state import TrainingState
 from kmyriad.updates.ascent import UpdateReport
 
@@ -80,7 +80,7 @@ def still_heads(trajectory: ParallelTrajectory) -> list[int]:
     return np.flatnonzero(per_head <= max(STILL * float(np.median(per_head)), 1e-6)).tolist()
 
 
-def _position_metrics(pool: Sequence[Segment], k: int, cell: float, rng: np.random.Generator) -> dict[str, Any]:
+def _position_metrics(pool: Sequence[Visits], k: int, cell: float, rng: np.random.Generator) -> dict[str, Any]:
     """Entropy in x and y, and how many square cells were visited, by all and by the average head."""
     heads = [
         np.concatenate([s.xy[head][s.sound[head]] for s in pool if s.xy is not None])
@@ -94,7 +94,7 @@ def _position_metrics(pool: Sequence[Segment], k: int, cell: float, rng: np.rand
     }
 
 
-def _particles_per_head(pool: Sequence[Segment], rng: np.random.Generator) -> list[NDArray[np.float32]]:
+def _particles_per_head(pool: Sequence[Visits], rng: np.random.Generator) -> list[NDArray[np.float32]]:
     """Up to an even share of POINTS_OF_HEADS particles of each head, drawn from the pool."""
     clouds = []
     agents = len(pool[-1].sound)

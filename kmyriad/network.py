@@ -6,9 +6,8 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-ACTIVATIONS = {"relu": torch.relu_, "elu": functional.elu_}
+ACTIVATIONS: dict[str, nn.Module] = {"relu": nn.ReLU(inplace=True), "elu": nn.ELU(inplace=True)}
 """In place, which saves a copy of every layer."""
 
 

@@ -14,19 +14,7 @@ from numpy.typing import NDArray
 from kmyriad.entropy.estimators import entropy_of_radii, knn_entropy, log_ball_volume, particle_rewards
 from kmyriad.entropy.neighbours import Neighbours, nearest_in, nearest_neighbours
 from kmyriad.errors import UsageError
-from kmyriad.rollout import ParallelTrajectory
-
-
-@dataclass(frozen=True)
-class Segment:
-    """What the pool keeps of one epoch."""
-
-    features: NDArray[np.float32]
-    """(m, p, L, f)."""
-    xy: NDArray[np.float32] | None
-    """(m, p, L, 2)."""
-    sound: NDArray[np.bool_]
-    """(m, p, L)."""
+from kmyriad.rollout import ParallelTrajectory, Visits
 
 
 @dataclass(frozen=True)
@@ -52,12 +40,12 @@ class Estimate(Novelty):
     dimension: int
 
 
-def slide(pool: Sequence[Segment], trajectory: ParallelTrajectory, segments: int) -> list[Segment]:
+def slide(pool: Sequence[Visits], trajectory: ParallelTrajectory, segments: int) -> list[Visits]:
     """The pool after an epoch: the newest segment joins, and what is older than one horizon leaves."""
-    return [*pool, Segment(trajectory.features, trajectory.xy, trajectory.sound)][-segments:]
+    return [*pool, trajectory.visits][-segments:]
 
 
-def estimate_entropy(pool: Sequence[Segment], k: int) -> Estimate:
+def estimate_entropy(pool: Sequence[Visits], k: int) -> Estimate:
     """The paper's Eq. 1 over the whole pool, and its gradient in closed form as rewards of the newest segment."""
     newest, particles = pool[-1], _particles(pool, k)
     neighbours = nearest_neighbours(particles, k)
@@ -71,7 +59,7 @@ def estimate_entropy(pool: Sequence[Segment], k: int) -> Estimate:
     return Estimate(entropy, len(particles), of_newest, neighbours, rows, particles.shape[1])
 
 
-def estimate_novelty(pool: Sequence[Segment], k: int) -> Novelty:
+def estimate_novelty(pool: Sequence[Visits], k: int) -> Novelty:
     """What a critic can learn from: the log-volume of the ball around each new particle that holds k others.
 
     That is -ln(density) up to a constant, the reward whose policy gradient is that of the entropy. Only the newest
@@ -87,7 +75,7 @@ def estimate_novelty(pool: Sequence[Segment], k: int) -> Novelty:
     return Novelty(entropy, len(particles), _at(newest.sound, rewards))
 
 
-def _particles(pool: Sequence[Segment], k: int) -> NDArray[np.float32]:
+def _particles(pool: Sequence[Visits], k: int) -> NDArray[np.float32]:
     """(N, f), the sound ones of the pool, oldest first."""
     particles = np.concatenate([segment.features[segment.sound] for segment in pool])
     if len(particles) <= k:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kmyriad.errors import UsageError
-from kmyriad.network import HeadedNetwork
+from kmyriad.network import ACTIVATIONS, HeadedNetwork
 from kmyriad.normaliser import Normaliser
 
 OUTPUT_GAIN = 0.1
@@ -213,7 +213,7 @@ class Head(nn.Module):
         for weight, bias in zip(weights, biases, strict=True):
             layer = nn.Linear(*weight.shape)
             layer.weight.data, layer.bias.data = weight.detach().T.clone(), bias.detach().clone()
-            layers += [layer, nn.ELU() if population.activation_name == "elu" else nn.ReLU()]
+            layers += [layer, ACTIVATIONS[population.activation_name]]
         self.layers = nn.Sequential(*layers[:-1])
         self.actions = population.actions
         self._policy = population._policy

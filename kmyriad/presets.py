@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kmyriad.config import PretrainConfig
+from kmyriad.config import PretrainConfig, even_split
 from kmyriad.errors import UsageError, nearest_name
 
 PAPER_LEARNING_RATES = {1: 2e-4, 10: 2e-4, 50: 5e-4}
@@ -43,8 +43,7 @@ def quick(env: str, agents: int) -> PretrainConfig:
 
 def desk(env: str, agents: int) -> PretrainConfig:
     """About a quarter of an hour on two cores: the paper's horizon, more replicas."""
-    replicas = agents * max(1, round(400 / agents))
-    return replace(quick(env, agents), horizon=600, replicas=replicas, epochs=1000)
+    return replace(quick(env, agents), horizon=600, replicas=even_split(400, agents), epochs=1000)
 
 
 PRESETS = {"quick": quick, "desk": desk, "paper": paper}

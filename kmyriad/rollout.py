@@ -13,6 +13,18 @@ from kmyriad.randomness import action_noise
 
 
 @dataclass(frozen=True)
+class Visits:
+    """Where m agents went in p replicas each, L steps long: all that an entropy is estimated from."""
+
+    features: NDArray[np.float32]
+    """(m, p, L, f), the entropy features."""
+    xy: NDArray[np.float32] | None
+    """(m, p, L, 2), positions, or None where there are none."""
+    sound: NDArray[np.bool_]
+    """(m, p, L), which states count."""
+
+
+@dataclass(frozen=True)
 class ParallelTrajectory:
     """One epoch of m agents on p replicas each, L steps long. Replica i = agent * p + (its place) is agent i // p's."""
 
@@ -40,6 +52,10 @@ class ParallelTrajectory:
     @property
     def steps(self) -> int:
         return self.sound.size
+
+    @property
+    def visits(self) -> Visits:
+        return Visits(self.features, self.xy, self.sound)
 
 
 def collect(

@@ -13,8 +13,8 @@ from kmyriad.critic import Critic
 from kmyriad.envs.mujoco_vector import SimulatorState
 from kmyriad.envs.replicas import Replicas
 from kmyriad.errors import UsageError
-from kmyriad.particles import Segment
 from kmyriad.population import Population
+from kmyriad.rollout import Visits
 from kmyriad.runs import Run
 
 COUNTERS = ("epoch", "env_steps", "bad_gradients", "skipped_updates")
@@ -34,7 +34,7 @@ class TrainingState:
     """Updates in a row that were skipped for a gradient that was not finite."""
     skipped_updates: int = 0
     """Such updates in all."""
-    pool: list[Segment] = field(default_factory=list)
+    pool: list[Visits] = field(default_factory=list)
 
     @property
     def learning_rate(self) -> float:
@@ -118,9 +118,9 @@ def _under(prefix: str, checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     return {name[len(start) :]: tensor for name, tensor in checkpoint.tensors.items() if name.startswith(start)}
 
 
-def _restore_pool(tensors: dict[str, torch.Tensor]) -> list[Segment]:
+def _restore_pool(tensors: dict[str, torch.Tensor]) -> list[Visits]:
     parts: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
     for name, tensor in tensors.items():
         index, key = name.split(".", 1)
         parts.setdefault(int(index), {})[key] = tensor.numpy()
-    return [Segment(part["features"], part.get("xy"), part["sound"]) for _, part in sorted(parts.items())]
+    return [Visits(part["features"], part.get("xy"), part["sound"]) for _, part in sorted(parts.items())]

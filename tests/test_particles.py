@@ -3,7 +3,8 @@ import pytest
 
 from kmyriad.entropy.estimators import log_ball_volume
 from kmyriad.errors import UsageError
-from kmyriad.particles import Segment, estimate_entropy, estimate_novelty
+from kmyriad.particles import estimate_entropy, estimate_novelty
+from kmyriad.rollout import Visits
 
 
 def segment(seed, scale=1.0, broken=False):
@@ -11,7 +12,7 @@ def segment(seed, scale=1.0, broken=False):
     sound = np.ones((2, 5, 20), bool)
     if broken:
         sound[1, 3, 7:] = False
-    return Segment(features, None, sound)
+    return Visits(features, None, sound)
 
 
 def test_novelty_is_the_volume_that_holds_k_others_of_the_whole_pool():

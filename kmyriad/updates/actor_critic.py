@@ -17,7 +17,7 @@ from kmyriad.config import ActorCriticSettings
 from kmyriad.critic import Critic
 from kmyriad.population import Population
 from kmyriad.rollout import ParallelTrajectory
-from kmyriad.updates.ascent import UpdateReport, change
+from kmyriad.updates.ascent import UpdateReport, change, to_go
 
 LARGEST_GRADIENT = 1.0
 """Longer gradients (of policy and critic together) are cut to this norm."""
@@ -77,13 +77,7 @@ def gae(rewards: Tensor, values: Tensor, next_values: Tensor, ends: Tensor, gamm
     `next_values` are of the states that the steps led to: 0 where that is the end for good, the critic's where an
     episode only ran out of time or the segment is over. Sums do not cross `ends`.
     """
-    deltas = rewards + gamma * next_values - values
-    advantages = torch.empty_like(deltas)
-    running = torch.zeros_like(deltas[..., 0])
-    for step in reversed(range(deltas.shape[-1])):
-        running = deltas[..., step] + gamma * gae_lambda * running * ~ends[..., step]
-        advantages[..., step] = running
-    return advantages
+    return to_go(rewards + gamma * next_values - values, ends, gamma * gae_lambda)
 
 
 def standardised(rewards: NDArray[np.float32], sound: NDArray[np.bool_]) -> Tensor:

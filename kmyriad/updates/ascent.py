@@ -65,11 +65,11 @@ def change(log_ratio: Tensor) -> tuple[float, float]:
     return float(kl), float(ratio.sum().square() / ratio.square().sum() / ratio.numel())
 
 
-def to_go(values: Tensor, ends: Tensor) -> Tensor:
-    """(..., L), the sum from each step to the end of its episode (or of the segment)."""
+def to_go(values: Tensor, ends: Tensor, discount: float = 1.0) -> Tensor:
+    """(..., L), the discounted sum from each step to the end of its episode (or of the segment)."""
     sums = torch.empty_like(values)
     running = torch.zeros_like(values[..., 0])
     for step in reversed(range(values.shape[-1])):
-        running = values[..., step] + running * ~ends[..., step]
+        running = values[..., step] + discount * running * ~ends[..., step]
         sums[..., step] = running
     return sums

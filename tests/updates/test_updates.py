@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from kmyriad.entropy.estimators import weighted_knn_entropy
-from kmyriad.particles import Segment, estimate_entropy
+from kmyriad.particles import estimate_entropy
 from kmyriad.population import Population, action_spec
-from kmyriad.rollout import ParallelTrajectory
+from kmyriad.rollout import ParallelTrajectory, Visits
 from kmyriad.updates import trust_region as trust_region_module
 from kmyriad.updates.ascent import accumulate, to_go
 from kmyriad.updates.reinforce import reinforce
@@ -54,11 +54,11 @@ def problem(space=SPACES[0], seed=0, with_ends=True, with_broken=True):
 
 def older(trajectory, seed=9):
     features = np.random.default_rng(seed).standard_normal(trajectory.features.shape).astype(np.float32)
-    return Segment(features, features, np.ones_like(trajectory.sound))
+    return Visits(features, features, np.ones_like(trajectory.sound))
 
 
 def pool_of(trajectory, *before):
-    return [*before, Segment(trajectory.features, trajectory.xy, trajectory.sound)]
+    return [*before, Visits(trajectory.features, trajectory.xy, trajectory.sound)]
 
 
 def autograd_gradient(population, trajectory, estimate):
