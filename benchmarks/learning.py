@@ -31,9 +31,9 @@ from kmyriad.rollout import collect
 
 STEPS = {
     "ant-empty": 5_000_000,
-    "ant-maze": 3_000_000,
-    "ant-pyramid": 3_000_000,
-    "ant-cave": 3_000_000,
+    "ant-maze": 2_000_000,
+    "ant-pyramid": 2_000_000,
+    "ant-cave": 2_000_000,
     "point-maze": 2_000_000,
 }
 """N, by world."""

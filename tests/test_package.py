@@ -19,6 +19,7 @@ ROOMS = [
     {"updates"},
     {"checkpoint", "runs", "training_state", "metrics", "progress", "journal"},
     {"pretraining"},
+    {"commands"},
     {"cli", "__main__"},
 ]
 """The way data flows: a room may import from its own line and from those above it."""

@@ -1,0 +1,70 @@
+"""`kmyriad pretrain`."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from kmyriad.config import PretrainConfig, config_from
+from kmyriad.envs import find_id
+from kmyriad.errors import UsageError
+from kmyriad.presets import preset as preset_config
+
+
+@dataclass(frozen=True)
+class Command:
+    """Train a population of policies, without reward, to cover a world's states together (the paper's Algorithm 1).
+
+    Stop it at any time and go on with: kmyriad pretrain --out FOLDER --resume
+    """
+
+    config: Annotated[PretrainConfig, tyro.conf.arg(name="")]
+    preset: str = "quick"
+    """Settings to start from: quick (3 minutes on two cores), desk (15), paper (Table 2); flags change single ones."""
+    out: Path | None = None
+    """Folder of the run; by default a new one below runs/."""
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Go on from the newest good checkpoint of the run in --out."""
+    env_setting: tuple[str, ...] = ()
+    """Further settings of the environment, such as map=u or size=7 reset_noise=0.5."""
+
+
+def run(arguments: list[str]) -> None:
+    asked = _parse(arguments, PretrainConfig())
+    find_id(asked.config.env)
+    world, agents = asked.config.env, asked.config.agents
+    base = _config_of(asked.out) if asked.resume else preset_config(asked.preset, world, agents)
+    command = _parse(arguments, base)
+    from kmyriad.pretraining import train
+
+    train(command.config, command.out, command.resume)
+
+
+def _config_of(folder: Path | None) -> PretrainConfig:
+    from kmyriad.runs import open_run
+
+    if folder is None:
+        raise UsageError("--resume needs the run's folder; add --out FOLDER")
+    return config_from(open_run(folder).config)
+
+
+def _parse(arguments: list[str], base: PretrainConfig) -> Command:
+    """The command with `base` where the arguments say nothing. The world may come first, without its flag."""
+    if arguments and not arguments[0].startswith("-"):
+        arguments = ["--env", *arguments]
+    command = tyro.cli(Command, args=arguments, default=Command(base), prog="kmyriad pretrain")
+    settings = base.env_settings | dict(_parse_setting(text) for text in command.env_setting)
+    return replace(command, config=replace(command.config, env_settings=settings))
+
+
+def _parse_setting(text: str) -> tuple[str, object]:
+    """`size=7` to ("size", 7): values are JSON where they can be, else text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--env-setting takes name=value, such as map=u; got {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
