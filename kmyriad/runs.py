@@ -5,6 +5,7 @@
 - `metrics.jsonl`: one JSON object per epoch, in order; `epoch` counts from 1
 - `checkpoints/`: see `kmyriad.checkpoint`
 - `last_epoch.safetensors`: arrays of the last epoch, for figures
+- `evaluation.safetensors`: fresh episodes of the newest checkpoint and their measures, see `kmyriad.evaluating`
 """
 
 import json
@@ -75,6 +76,10 @@ class Run:
     @property
     def last_epoch_path(self) -> Path:
         return self.path / "last_epoch.safetensors"
+
+    @property
+    def evaluation_path(self) -> Path:
+        return self.path / "evaluation.safetensors"
 
 
 def create_run(path: Path, config: dict[str, Any]) -> Run:

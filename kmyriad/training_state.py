@@ -101,13 +101,20 @@ class TrainingState:
 
 def load_population(run: Run, epoch: int | None = None) -> Population:
     """The population of a run after `epoch`, which must have a checkpoint, or as the newest good checkpoint has it."""
-    if epoch is not None:
-        checkpoint = read_checkpoint(checkpoint_path(run.checkpoints, epoch))
-    else:
-        newest = newest_checkpoint(run.checkpoints)
-        if newest is None:
-            raise UsageError(f"{run.path} has no checkpoint yet; let it train for an epoch first")
-        checkpoint = newest.checkpoint
+    if epoch is None:
+        return load_newest(run)[0]
+    return _population(read_checkpoint(checkpoint_path(run.checkpoints, epoch)))
+
+
+def load_newest(run: Run) -> tuple[Population, dict[str, Any]]:
+    """The population of the newest good checkpoint, and that checkpoint's facts (epoch, env_steps, ...)."""
+    newest = newest_checkpoint(run.checkpoints)
+    if newest is None:
+        raise UsageError(f"{run.path} has no checkpoint yet; let it train for an epoch first")
+    return _population(newest.checkpoint), newest.checkpoint.facts
+
+
+def _population(checkpoint: Checkpoint) -> Population:
     population = Population.build(checkpoint.facts["architecture"])
     population.load_state_dict(_under("population", checkpoint))
     return population

@@ -18,7 +18,7 @@ ROOMS = [
     {"particles", "evaluation", "goals", "selection", "figures"},
     {"updates"},
     {"checkpoint", "runs", "training_state", "metrics", "progress", "journal"},
-    {"pretraining"},
+    {"pretraining", "evaluating", "jumpstarting"},
     {"commands"},
     {"cli", "__main__"},
 ]
