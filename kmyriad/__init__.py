@@ -12,6 +12,7 @@ from kmyriad.errors import TrainingStoppedError, UsageError
 from kmyriad.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from kmyriad.jumpstarting import jumpstart
     from kmyriad.pretraining import pretrain
     from kmyriad.runs import Run, list_runs, open_run
     from kmyriad.training_state import load_population
@@ -21,6 +22,7 @@ __all__ = [
     "TrainingStoppedError",
     "UsageError",
     "__version__",
+    "jumpstart",
     "list_runs",
     "load_population",
     "open_run",
@@ -29,6 +31,7 @@ __all__ = [
 
 _LAZY = {
     "Run": "kmyriad.runs",
+    "jumpstart": "kmyriad.jumpstarting",
     "list_runs": "kmyriad.runs",
     "load_population": "kmyriad.training_state",
     "open_run": "kmyriad.runs",

@@ -8,7 +8,13 @@ from kmyriad.errors import TrainingStoppedError, UsageError, nearest_name
 
 COMMANDS = {
     "pretrain": "train a population without reward:  kmyriad pretrain ant-maze --agents 10",
+    "report": "one HTML page about runs, with a map to pick goals on:  kmyriad report runs/NAME",
+    "select": "rank a run's heads for a goal:      kmyriad select RUN --goal 6 3",
+    "jumpstart": "fine-tune the best head to a goal:  kmyriad jumpstart RUN --goal 6 3",
     "runs": "list the runs and how far they are",
+    "evaluate": "how much a run's heads cover, and how different they are:  kmyriad evaluate runs/NAME",
+    "compare": "several runs, mean and interval over seeds:  kmyriad compare runs/A runs/B runs/C",
+    "video": "film what the heads do:  kmyriad video runs/NAME --heads 0,3,7",
 }
 """Each is a module of `kmyriad.commands`."""
 

@@ -3,10 +3,13 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
 from kmyriad.envs import IDS, find_id
 from kmyriad.errors import UsageError, nearest_name
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 UpdateRule = Literal["actor_critic", "reinforce", "trust_region"]
 Activation = Literal["elu", "relu"]
@@ -61,8 +64,40 @@ class ActorCriticSettings:
     """Times that an epoch's data is gone through."""
     minibatches: int
     """Gradient steps per pass."""
-    target_kl: float
-    """Mean KL of the actions per epoch that the learning rate is steered to."""
+    target_kl: float | None
+    """Mean KL of the actions per epoch that the policy's learning rate is steered to; None leaves it as it is."""
+    entropy_bonus: float = 0.0
+    """Weight of the entropy of the actions."""
+    largest_gradient: float = 1.0
+    """Longer gradients (of policy and critic together) are cut to this norm."""
+
+
+class TrainingConfig(Protocol):
+    """What every kind of training run has."""
+
+    @property
+    def name(self) -> str:
+        """Of the run's folder, where nothing else is asked for."""
+
+    @property
+    def agents(self) -> int: ...
+    @property
+    def replica_count(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def env(self) -> str: ...
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def has_segments(self) -> bool: ...
+    @property
+    def epochs_per_horizon(self) -> int: ...
+    @property
+    def checkpoint_every(self) -> int | None: ...
+    @property
+    def keep_checkpoints(self) -> int: ...
+    def as_json(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -144,26 +179,21 @@ class PretrainConfig:
     """Checkpoints kept; older ones are removed."""
 
     def __post_init__(self) -> None:
-        for name, (low, high) in BOUNDS.items():
-            check_number(name, getattr(self, name), low, high)
-        for name in ("trunk", "critic", "learning_rate_milestones"):
-            for value in getattr(self, name):
-                check_number(f"each of {name}", value, 1, 1_000_000)
+        check_numbers(self)
         if not self.sigma_min <= self.initial_sigma <= self.sigma_max:
             raise UsageError(
                 f"initial_sigma must lie between sigma_min and sigma_max; got {self.sigma_min} <= {self.initial_sigma}"
                 f" <= {self.sigma_max}"
             )
-        for name, choices in (("update", get_args(UpdateRule)), ("activation", get_args(Activation))):
-            if getattr(self, name) not in choices:
-                raise UsageError(f"unknown {name} {getattr(self, name)!r}{nearest_name(getattr(self, name), choices)}")
-        if self.segment is not None and self.horizon % self.segment:
-            below, above = nearest_divisors(self.horizon, self.segment)
-            raise UsageError(
-                f"segment must divide the horizon of {self.horizon}, so that the pool is one horizon long; got"
-                f" {self.segment}, nearest: {below} or {above}"
-            )
+        check_choice("update", self.update, get_args(UpdateRule))
+        check_choice("activation", self.activation, get_args(Activation))
+        check_segment(self.segment, self.horizon)
         replicas_per_agent(self.agents, self.replica_count)
+
+    @property
+    def name(self) -> str:
+        """Of the run's folder, where nothing else is asked for."""
+        return f"{self.env.replace('/', '-')}-{self.agents}-agents-seed-{self.seed}"
 
     @property
     def replica_count(self) -> int:
@@ -173,11 +203,9 @@ class PretrainConfig:
     @property
     def epoch_steps(self) -> int:
         """Control steps of every replica per epoch: the paper's T, or a segment."""
-        if self.segment is not None:
-            return self.segment
-        if self.update != "actor_critic" or find_id(self.env) not in IDS.values():
+        if self.segment is None and self.update != "actor_critic":
             return self.horizon
-        return min(nearest_divisors(self.horizon, SEGMENT), key=lambda steps: abs(steps - SEGMENT))
+        return steps_per_epoch(self.segment, self.env, self.horizon)
 
     @property
     def has_segments(self) -> bool:
@@ -191,23 +219,75 @@ class PretrainConfig:
 
     @property
     def actor_critic(self) -> ActorCriticSettings:
-        return ActorCriticSettings(**{field.name: getattr(self, field.name) for field in fields(ActorCriticSettings)})
+        return actor_critic_settings(self)
 
     def as_json(self) -> dict[str, Any]:
         """Plain lists, dicts, numbers and strings."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return plain(self)
+
+
+def actor_critic_settings(config: Any) -> ActorCriticSettings:
+    """Those of the settings of a run that the update needs."""
+    names = [field.name for field in fields(ActorCriticSettings) if hasattr(config, field.name)]
+    return ActorCriticSettings(**{name: getattr(config, name) for name in names})
 
 
 FIELDS = {entry.name for entry in dataclasses.fields(PretrainConfig)}
 
+Config = TypeVar("Config", bound="DataclassInstance")
+
 
 def config_from(settings: Mapping[str, Any], base: PretrainConfig | None = None) -> PretrainConfig:
-    """A config from names and values (keyword arguments, or a run's config.json) on top of `base`."""
+    """A pretraining config from names and values (keyword arguments, or a run's config.json) on top of `base`."""
+    return changed(base or PretrainConfig(), settings)
+
+
+def changed(base: Config, settings: Mapping[str, Any]) -> Config:
+    """`base` with other values for some of its fields; lists become tuples."""
+    known = sorted(field.name for field in fields(base))
     for name in settings:
-        if name not in FIELDS:
-            raise UsageError(f"unknown setting {name!r}{nearest_name(name, sorted(FIELDS))}")
+        if name not in known:
+            raise UsageError(f"unknown setting {name!r}{nearest_name(name, known)}")
     tuples: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in settings.items()}
-    return dataclasses.replace(base or PretrainConfig(), **tuples)
+    return dataclasses.replace(base, **tuples)
+
+
+def plain(config: "DataclassInstance") -> dict[str, Any]:
+    """A config as lists, dicts, numbers and strings."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(config).items()}
+
+
+def steps_per_epoch(segment: int | None, env: str, horizon: int) -> int:
+    """Of every replica under actor_critic: the segment asked for, about 25 in our worlds, or a whole horizon."""
+    if segment is not None:
+        return segment
+    if find_id(env) not in IDS.values():
+        return horizon
+    return min(nearest_divisors(horizon, SEGMENT), key=lambda steps: abs(steps - SEGMENT))
+
+
+def check_numbers(config: "DataclassInstance") -> None:
+    """Refuse numbers beyond `BOUNDS`, and layers or milestones that are no counts."""
+    for name, value in vars(config).items():
+        if name in BOUNDS:
+            check_number(name, value, *BOUNDS[name])
+        if name in ("trunk", "critic", "learning_rate_milestones"):
+            for count in value:
+                check_number(f"each of {name}", count, 1, 1_000_000)
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"unknown {name} {value!r}{nearest_name(value, choices)}")
+
+
+def check_segment(segment: int | None, horizon: int) -> None:
+    if segment is not None and horizon % segment:
+        below, above = nearest_divisors(horizon, segment)
+        raise UsageError(
+            f"segment must divide the horizon of {horizon}, so that the pool is one horizon long; got"
+            f" {segment}, nearest: {below} or {above}"
+        )
 
 
 def check_number(name: str, value: Any, low: float, high: float) -> None:

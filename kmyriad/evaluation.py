@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kmyriad.entropy.divergence import kl_to_others
+from kmyriad.entropy.divergence import kl_to_others, pairwise_kl
 from kmyriad.entropy.estimators import knn_entropy
 from kmyriad.envs.replicas import Replicas
 from kmyriad.population import Population
@@ -17,6 +17,9 @@ K = 5
 
 KL_POINTS = 40_000
 """Particles, of all heads together, that the KL between heads is estimated on."""
+
+PAIR_POINTS, PAIRED_HEADS = 20_000, 64
+"""Particles of all heads together for the KL of every pair, and the most heads that are paired: seconds, not minutes."""
 
 
 def visit(population: Population, replicas: Replicas, horizon: int, seed: int = 0) -> Visits:
@@ -38,7 +41,7 @@ def measure(visits: Visits, cell: float, seed: int = 0) -> dict[str, Any]:
         "entropy_per_head": [knn_entropy(points, K) if len(points) > K else None for points in heads],
         "particles": int(visits.sound.sum()),
     }
-    if len(heads) > 1:
+    if len(heads) > 1 and min(map(len, heads)) > K:
         row["kl_between_heads"] = between_heads(visits, rng).tolist()
         row["kl_floor"] = float(between_heads(_dealt(visits, rng), rng).mean())
     if visits.xy is not None:
@@ -54,6 +57,18 @@ def between_heads(visits: Visits, rng: np.random.Generator) -> NDArray[np.float6
     heads = _by_head(visits.features, visits.sound)
     size = min(KL_POINTS // len(heads), *(len(points) for points in heads))
     return kl_to_others(heads, K, size, rng)
+
+
+def pairs_of_heads(visits: Visits, rng: np.random.Generator) -> NDArray[np.float64] | None:
+    """(m, m), the KL of the head in each row from the head in each column, on an even sample.
+
+    None with a single head, with too many, or where one has next to no sound states.
+    """
+    heads = _by_head(visits.features, visits.sound)
+    size = min(PAIR_POINTS // len(heads), *(len(points) for points in heads))
+    if not 1 < len(heads) <= PAIRED_HEADS or size <= K:
+        return None
+    return pairwise_kl(heads, K, size, rng)
 
 
 def covered_cells(points: NDArray[np.float32], cell: float) -> int:

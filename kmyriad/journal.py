@@ -10,11 +10,14 @@ from torch.utils.tensorboard import SummaryWriter
 
 from kmyriad.checkpoint import CheckpointError, checkpoint_path, prune_checkpoints, write_checkpoint
 from kmyriad.envs.replicas import Replicas
-from kmyriad.errors import UsageError
+from kmyriad.errors import TrainingStoppedError, UsageError
 from kmyriad.progress import EpochProgress
 from kmyriad.rollout import Visits
 from kmyriad.runs import Run, append_metrics, save_last_epoch
 from kmyriad.training_state import TrainingState
+
+BAD_GRADIENTS_ALLOWED = 3
+"""A non-finite gradient is skipped; this many in a row stop the run."""
 
 STILL_HEADS_EVERY = 10
 """Epochs between two reminders on the screen that a head stands still."""
@@ -36,7 +39,7 @@ class Journal:
 
     def __init__(self, run: Run, schedule: Schedule, replicas: Replicas, done: int) -> None:
         self._run, self._schedule, self._replicas = run, schedule, replicas
-        self._progress = EpochProgress(schedule.epochs, done)
+        self._progress = EpochProgress(run.command, schedule.epochs, done)
         self._board = SummaryWriter(str(run.path / "tensorboard"), purge_step=done + 1)
         self._unsaved: CheckpointError | None = None
 
@@ -52,7 +55,10 @@ class Journal:
             raise self._unsaved
 
     def record(self, state: TrainingState, row: dict[str, Any]) -> None:
-        """The metrics of the epoch that `state` has just done, and a checkpoint when it is time."""
+        """The metrics of the epoch that `state` has just done, and a checkpoint when it is time.
+
+        Raises `TrainingStoppedError` when learning has broken down.
+        """
         try:
             append_metrics(self._run, row)
         except UsageError as error:  # a full disk: training goes on
@@ -66,6 +72,12 @@ class Journal:
         self._progress.update(row)
         if state.epoch % self._schedule.checkpoint_every == 0 or state.epoch == self._schedule.epochs:
             self.save(state)
+        if state.bad_gradients >= BAD_GRADIENTS_ALLOWED:
+            self.save(state)
+            raise TrainingStoppedError(
+                f"the gradient was not finite in {BAD_GRADIENTS_ALLOWED} epochs in a row, up to epoch {state.epoch};"
+                " the last checkpoint has the weights from before, try a lower learning_rate"
+            )
 
     def save(self, state: TrainingState) -> None:
         """Write a checkpoint. A full disk does not end the run: the old one stays, the user is told, the next is tried.

@@ -44,19 +44,10 @@ def epoch_metrics(
     """
     pool, k = state.pool, config.k
     rng = generator(config.seed, state.epoch, METRICS)
-    row: dict[str, Any] = {
-        "epoch": state.epoch,
-        "env_steps": state.env_steps,
+    row = {
+        **update_metrics(state, trajectory, report),
         "entropy": novelty.entropy,
         "particles": novelty.particles,
-        "sigma": _sigma(state.population, trajectory),
-        "gradient_norm": report.gradient_norm,
-        "update_kl": report.kl,
-        "effective_sample_size": report.effective_sample_size,
-        "update_steps": report.steps,
-        "learning_rate": state.learning_rate,
-        "skipped_updates": state.skipped_updates,
-        "diverged_replicas": int((~trajectory.sound).any(axis=-1).sum()),
         "still_heads": still_heads(trajectory),
     }
     if state.epoch % config.epochs_per_horizon == 0:
@@ -66,6 +57,41 @@ def epoch_metrics(
         if pool[-1].xy is not None:
             row |= _position_metrics(pool, k, cell, rng)
     return row
+
+
+def update_metrics(state: TrainingState, trajectory: ParallelTrajectory, report: UpdateReport) -> dict[str, Any]:
+    """What is there to say about any update."""
+    return {
+        "epoch": state.epoch,
+        "env_steps": state.env_steps,
+        "sigma": _sigma(state.population, trajectory),
+        "gradient_norm": report.gradient_norm,
+        "update_kl": report.kl,
+        "effective_sample_size": report.effective_sample_size,
+        "update_steps": report.steps,
+        "learning_rate": state.learning_rate,
+        "skipped_updates": state.skipped_updates,
+        "diverged_replicas": int((~trajectory.sound).any(axis=-1).sum()),
+    }
+
+
+def success_metrics(trajectory: ParallelTrajectory, horizon: int, counts: bool) -> dict[str, Any]:
+    """Success rate of the episodes that ended, where they `counts` (began at their start), and the return of episodes.
+
+    With segments the return is the mean reward of a step times the horizon: episodes in the world never end early.
+    """
+    per_head = [
+        float(success[ends].mean()) if counts and ends.any() else None
+        for success, ends in zip(trajectory.success, trajectory.ends, strict=True)
+    ]
+    known = [rate for rate in per_head if rate is not None]
+    steps_per_episode = trajectory.steps / trajectory.ends.sum() if trajectory.terminated.any() else horizon
+    return {
+        "success": float(np.mean(known)) if known else None,
+        "success_per_head": per_head,
+        "episodes": int(trajectory.ends.sum()) if counts else 0,
+        "return": float(trajectory.rewards.mean()) * steps_per_episode,
+    }
 
 
 def timings(steps: int, seconds: float) -> dict[str, float]:

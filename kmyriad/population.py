@@ -43,6 +43,10 @@ class Gaussian:
         standard = (actions - self.mean) * (-self.log_sigma).exp()
         return (-0.5 * standard.square() - self.log_sigma - 0.5 * math.log(2 * math.pi)).sum(-1)
 
+    def entropy(self) -> Tensor:
+        """(...), nats."""
+        return (self.log_sigma + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+
 
 @dataclass(frozen=True)
 class Categorical:
@@ -58,6 +62,11 @@ class Categorical:
     def log_prob(self, actions: Tensor) -> Tensor:
         """(...)."""
         return (actions * self.logits.log_softmax(-1)).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """(...), nats."""
+        log_probs = self.logits.log_softmax(-1)
+        return -(log_probs.exp() * log_probs).sum(-1)
 
 
 Policy = Gaussian | Categorical
@@ -151,6 +160,11 @@ class Population(HeadedNetwork):
             return Categorical(outputs)
         mean, log_sigma = outputs.chunk(2, dim=-1)
         return Gaussian(mean, log_sigma.clamp(*(math.log(sigma) for sigma in self.sigma_range)))
+
+    def see(self, observations: Tensor) -> None:
+        """Take more observations (n, d) into account, where observations are normalised."""
+        if isinstance(self.normaliser, Normaliser):
+            self.normaliser.see(observations)
 
     def architecture(self) -> dict[str, Any]:
         """What `Population.build` needs to make one of the same shape, as plain JSON."""

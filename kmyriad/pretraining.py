@@ -7,32 +7,24 @@ from typing import Any
 
 import torch
 
-from kmyriad.checkpoint import newest_checkpoint
-from kmyriad.config import PretrainConfig, config_from, replicas_per_agent
+from kmyriad.config import PretrainConfig, TrainingConfig, config_from, replicas_per_agent
 from kmyriad.critic import Critic
 from kmyriad.envs.replicas import Replicas, make_replicas
-from kmyriad.errors import TrainingStoppedError, UsageError
-from kmyriad.journal import Journal, Schedule
+from kmyriad.errors import UsageError
+from kmyriad.journal import Journal
+from kmyriad.launch import begin, conduct, go_on, run_to_resume
 from kmyriad.metrics import epoch_metrics, timings
-from kmyriad.normaliser import Normaliser
 from kmyriad.particles import Novelty, estimate_entropy, estimate_novelty, slide
 from kmyriad.population import Population, action_spec
 from kmyriad.presets import preset as preset_config
-from kmyriad.progress import say
 from kmyriad.randomness import SHUFFLING, generator, reset_seed
 from kmyriad.rollout import ParallelTrajectory, collect
-from kmyriad.runs import Run, create_run, open_run, truncate_metrics
+from kmyriad.runs import Run
 from kmyriad.training_state import TrainingState
 from kmyriad.updates.actor_critic import actor_critic, standardised
 from kmyriad.updates.ascent import UpdateReport
 from kmyriad.updates.reinforce import reinforce
 from kmyriad.updates.trust_region import trust_region
-
-BAD_GRADIENTS_ALLOWED = 3
-"""A non-finite gradient is skipped; this many in a row stop the run."""
-
-CHANGEABLE = ("epochs", "threads", "checkpoint_every", "keep_checkpoints")
-"""What may differ when a run is resumed; everything else decides what it computes."""
 
 
 def pretrain(
@@ -53,7 +45,7 @@ def pretrain(
         settings: any field of `PretrainConfig`, on top of the preset.
     """
     agents = settings.get("agents", 10)
-    base = config_from(open_run(_folder(out)).config) if resume else preset_config(preset, env, agents)
+    base = config_from(run_to_resume(out).config) if resume else preset_config(preset, env, agents)
     settings["env_settings"] = base.env_settings | settings.get("env_settings", {})
     return train(config_from(settings, base), out, resume)
 
@@ -72,15 +64,12 @@ def train(config: PretrainConfig, out: str | Path | None = None, resume: bool = 
     )
     try:
         state = initial_state(config, replicas)
-        run = _resume(config, _folder(out), state, replicas) if resume else _create(config, out)
-        schedule = Schedule(
-            config.epochs,
-            config.checkpoint_every or config.epochs_per_horizon,
-            config.keep_checkpoints,
-            saves_replicas=config.has_segments,
-        )
-        with Journal(run, schedule, replicas, state.epoch) as journal:
-            algorithm_1(config, replicas, state, journal)
+        if resume:
+            run = run_to_resume(out)
+            go_on(config, config_from(run.config), run, state, replicas)
+        else:
+            run = begin(config, out)
+        conduct(config, run, replicas, state, lambda journal: algorithm_1(config, replicas, state, journal))
     finally:
         replicas.close()
     return run
@@ -106,15 +95,9 @@ def algorithm_1(config: PretrainConfig, replicas: Replicas, state: TrainingState
         state.count(trajectory.steps, good_gradient=math.isfinite(report.gradient_norm))
         row = epoch_metrics(config, replicas.cell, state, trajectory, novelty, report)
         journal.record(state, row | timings(trajectory.steps, time.perf_counter() - started))
-        if state.bad_gradients >= BAD_GRADIENTS_ALLOWED:
-            journal.save(state)
-            raise TrainingStoppedError(
-                f"the gradient was not finite in {BAD_GRADIENTS_ALLOWED} epochs in a row, up to epoch {state.epoch};"
-                " the last checkpoint has the weights from before, try a lower learning_rate"
-            )
 
 
-def assign_policies_to_processes(config: PretrainConfig, replicas: Replicas, epoch: int) -> None:
+def assign_policies_to_processes(config: TrainingConfig, replicas: Replicas, epoch: int) -> None:
     """Put the replicas where the epoch begins. Replica i is agent i // (replicas per agent)'s, always.
 
     Whole horizons begin with a reset; segments go on, from ages staggered once in the beginning.
@@ -152,18 +135,31 @@ def update(
                 kl_bound=config.kl_bound,
                 max_steps=config.trust_region_steps,
             )
-    if isinstance(population.normaliser, Normaliser):
-        population.normaliser.see(trajectory.observations[torch.from_numpy(trajectory.sound)])
+    population.see(trajectory.observations[torch.from_numpy(trajectory.sound)])
     return novelty, report
 
 
 def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
     """A population that has learned nothing yet."""
+    check_segments(config, replicas)
+    population = fresh_population(config, replicas)
+    parameters, critic = [*population.parameters()], None
+    if config.update == "actor_critic":
+        critic = Critic(config.agents, replicas.observation_size, config.critic, config.activation, config.seed)
+        parameters += critic.parameters()
+    return TrainingState(population, torch.optim.Adam(parameters, lr=config.learning_rate, fused=True), critic)
+
+
+def check_segments(config: TrainingConfig, replicas: Replicas) -> None:
     if config.has_segments and not replicas.can_be_saved:
         raise UsageError(
             f"segments need an environment whose state can be saved, which {config.env!r} is not; leave segment out"
         )
-    population = Population(
+
+
+def fresh_population(config: PretrainConfig, replicas: Replicas) -> Population:
+    """As it is before any learning."""
+    return Population(
         config.agents,
         replicas.observation_size,
         action_spec(replicas.action_space),
@@ -175,47 +171,3 @@ def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
         normalises=config.normalise_observations,
         seed=config.seed,
     )
-    parameters, critic = [*population.parameters()], None
-    if config.update == "actor_critic":
-        critic = Critic(config.agents, replicas.observation_size, config.critic, config.activation, config.seed)
-        parameters += critic.parameters()
-    return TrainingState(population, torch.optim.Adam(parameters, lr=config.learning_rate, fused=True), critic)
-
-
-def _create(config: PretrainConfig, out: str | Path | None) -> Run:
-    """A new run in the folder asked for, or in the first free `runs/<world>-<agents>-agents-seed-<seed>[-<n>]`."""
-    if out is not None:
-        return create_run(Path(out), config.as_json())
-    name = f"{config.env.replace('/', '-')}-{config.agents}-agents-seed-{config.seed}"
-    candidates = (Path("runs") / (name if index == 1 else f"{name}-{index}") for index in range(1, 10**6))
-    return create_run(next(path for path in candidates if not path.exists()), config.as_json())
-
-
-def _resume(config: PretrainConfig, folder: Path, state: TrainingState, replicas: Replicas) -> Run:
-    """The run in `folder`, with `state` and `replicas` put to where its newest good checkpoint was."""
-    run = open_run(folder)
-    _check_same(config, config_from(run.config), run)
-    newest = newest_checkpoint(run.checkpoints)
-    if newest is not None:
-        for sentence in newest.skipped:
-            say(f"[yellow]skipped:[/] {sentence}")
-        state.restore(newest.checkpoint, replicas if config.has_segments else None)
-    truncate_metrics(run, state.epoch)
-    return run
-
-
-def _folder(out: str | Path | None) -> Path:
-    if out is None:
-        raise UsageError("resume needs the run's folder; give it with out")
-    return Path(out)
-
-
-def _check_same(asked: PretrainConfig, stored: PretrainConfig, run: Run) -> None:
-    """Refuse to resume under settings that would make it another run."""
-    wanted = asked.as_json()
-    for name, value in stored.as_json().items():
-        if name not in CHANGEABLE and wanted[name] != value:
-            raise UsageError(
-                f"{run.path} was started with {name} = {value!r} and cannot go on with {wanted[name]!r};"
-                " leave it out, or start a new run"
-            )

@@ -10,6 +10,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 PLAIN_LINE_EVERY = 10.0
 """Seconds between lines where the output is no terminal."""
 
+HEADLINES = ("entropy", "success", "return")
+"""Metrics that are shown, where there are any."""
+
 
 def say(sentence: str, console: Console | None = None) -> None:
     """A sentence that stays on the screen."""
@@ -17,14 +20,14 @@ def say(sentence: str, console: Console | None = None) -> None:
 
 
 class EpochProgress:
-    """Shows epochs done, entropy, rate and time left. Use as a context."""
+    """Shows epochs done, what was reached, rate and time left. Use as a context."""
 
-    def __init__(self, epochs: int, done: int, console: Console | None = None) -> None:
+    def __init__(self, command: str, epochs: int, done: int, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
         self._epochs, self._first = epochs, done
         self._started = self._last_line = time.monotonic()
         self._bar = Progress(
-            TextColumn("[bold]pretrain"),
+            TextColumn(f"[bold]{command}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
@@ -34,7 +37,7 @@ class EpochProgress:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self._task = self._bar.add_task("pretrain", total=epochs, completed=done, state="collecting the first epoch")
+        self._task = self._bar.add_task(command, total=epochs, completed=done, state="collecting the first epoch")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -50,7 +53,8 @@ class EpochProgress:
     def update(self, row: dict[str, Any]) -> None:
         """After an epoch."""
         epoch = row["epoch"]
-        state = f"entropy {row['entropy']:.3f}  {row['steps_per_second']:,.0f} steps/s"
+        reached = [f"{name} {row[name]:.3f}" for name in HEADLINES if row.get(name) is not None]
+        state = "  ".join([*reached, f"{row['steps_per_second']:,.0f} steps/s"])
         self._bar.update(self._task, completed=epoch, state=state)
         now = time.monotonic()
         if not self.console.is_terminal and (now - self._last_line > PLAIN_LINE_EVERY or epoch == self._epochs):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kmyriad.population import ActionSpec
 
-METRICS, SHUFFLING = 1, 2
+METRICS, SHUFFLING, SELECTION = 1, 2, 3
 """Purposes of an epoch's generators, apart from resets."""
 
 

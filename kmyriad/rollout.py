@@ -42,6 +42,8 @@ class ParallelTrajectory:
     """(m, p, L), the episode ended with this step."""
     terminated: NDArray[np.bool_]
     """(m, p, L), it ended for good, not just for lack of time."""
+    success: NDArray[np.bool_]
+    """(m, p, L), the task was solved in this episode, up to this step."""
     sound: NDArray[np.bool_]
     """(m, p, L), False where the replica's physics had broken: not a particle, and no reason to update."""
     rewards: NDArray[np.float32]
@@ -71,7 +73,7 @@ def collect(
     features = np.empty((replicas.count, steps, replicas.feature_size), np.float32)
     xy = np.empty((replicas.count, steps, 2), np.float32) if replicas.has_xy else None
     rewards = np.empty((replicas.count, steps), np.float32)
-    ends, terminated, sound = (np.empty((replicas.count, steps), bool) for _ in range(3))
+    ends, terminated, success, sound = (np.empty((replicas.count, steps), bool) for _ in range(4))
     arrivals = torch.empty_like(observations) if keep_arrivals else None
     noise = torch.from_numpy(action_noise(seed, epoch, replicas.count, steps, population.actions))
     with torch.inference_mode():
@@ -83,7 +85,8 @@ def collect(
             log_probs[:, :, step] = policy.log_prob(raw)
             arrival = replicas.step(population.actions.squash(raw.view(replicas.count, size).numpy()))
             features[:, step], rewards[:, step] = arrival.features, arrival.reward
-            ends[:, step], terminated[:, step], sound[:, step] = arrival.ended, arrival.terminated, arrival.sound
+            ends[:, step], terminated[:, step] = arrival.ended, arrival.terminated
+            success[:, step], sound[:, step] = arrival.success, arrival.sound
             if arrivals is not None:
                 arrivals[:, :, step] = torch.from_numpy(arrival.observation).view(*share, -1)
             if xy is not None and arrival.xy is not None:
@@ -97,6 +100,7 @@ def collect(
         None if xy is None else xy.reshape(*by_agent, 2),
         ends.reshape(by_agent),
         terminated.reshape(by_agent),
+        success.reshape(by_agent),
         sound.reshape(by_agent),
         rewards.reshape(by_agent),
         arrivals,

@@ -3,6 +3,7 @@
 - `config.json`: what was asked for
 - `versions.json`: Python, kmyriad, the libraries, the platform
 - `metrics.jsonl`: one JSON object per epoch, in order; `epoch` counts from 1
+- `selection.json`: of a jump-start, how its head was chosen
 - `checkpoints/`: see `kmyriad.checkpoint`
 - `last_epoch.safetensors`: arrays of the last epoch, for figures
 - `evaluation.safetensors`: fresh episodes of the newest checkpoint and their measures, see `kmyriad.evaluating`
@@ -42,6 +43,11 @@ class Run:
     def config(self) -> dict[str, Any]:
         return _read_json(self.config_path)
 
+    @property
+    def command(self) -> str:
+        """What made it: "pretrain" or "jumpstart"."""
+        return str(self.config.get("command", "pretrain"))
+
     @cached_property
     def versions(self) -> dict[str, Any]:
         return _read_json(self.path / "versions.json")
@@ -76,6 +82,10 @@ class Run:
     @property
     def last_epoch_path(self) -> Path:
         return self.path / "last_epoch.safetensors"
+
+    @property
+    def selection_path(self) -> Path:
+        return self.path / "selection.json"
 
     @property
     def evaluation_path(self) -> Path:
@@ -176,6 +186,14 @@ def save_last_epoch(run: Run, arrays: dict[str, NDArray[Any]]) -> None:
                 f"cannot write {run.last_epoch_path}: array {name!r} must hold numbers or bools, got {array.dtype}"
             ) from error
     write_checkpoint(run.last_epoch_path, Checkpoint(tensors, {}))
+
+
+def save_selection(run: Run, ranking: dict[str, Any]) -> None:
+    """How a jump-start's head was chosen."""
+    try:
+        write_atomically(run.selection_path, _encode_json(run.selection_path, _without_nan(ranking)))
+    except OSError as error:
+        raise UsageError(f"cannot write {run.selection_path}: {error.strerror or error}; free some space") from error
 
 
 def load_last_epoch(run: Run) -> dict[str, NDArray[Any]] | None:

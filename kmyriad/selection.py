@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +12,9 @@ from scipy.stats import beta
 from kmyriad.errors import UsageError
 
 Play = Callable[[Sequence[int], int, int], tuple[NDArray[np.bool_], NDArray[np.floating]]]
-"""`play(heads, episodes, round)`: (success (h, e), closest approach to the goal in metres (h, e)) of fresh episodes."""
+"""`play(heads, episodes, round)`: (success (h, e), shortfall (h, e)) of fresh episodes."""
 
-EPISODES_PER_ROUND = 10
+EPISODES_PER_ROUND = 5
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Standing:
     head: int
     episodes: int
     successes: int
-    closest: float
-    """Metres, the mean over episodes of how near it came to the goal."""
+    shortfall: float
+    """How far from success, the mean over episodes: metres from the goal at the closest, or minus the return."""
     interval: tuple[float, float]
     """Of the success rate, at the race's confidence (Clopper & Pearson 1934)."""
 
@@ -32,11 +33,21 @@ class Standing:
     def success(self) -> float:
         return self.successes / self.episodes if self.episodes else 0.0
 
+    @property
+    def described(self) -> str:
+        low, high = self.interval
+        return f"success {self.success:.2f} ({low:.2f} to {high:.2f}) in {self.episodes} episodes"
+
+
+def untried(head: int) -> Standing:
+    """What is known about a head that was taken without a race."""
+    return Standing(head, 0, 0, math.inf, (0.0, 1.0))
+
 
 @dataclass(frozen=True)
 class Ranking:
     standings: list[Standing]
-    """The best head first: by success rate, then by closest approach, then by number."""
+    """The best head first: by success rate, then by shortfall, then by number."""
     episodes: int
     """Played in all."""
     is_certain: bool
@@ -47,8 +58,8 @@ class Ranking:
         return self.standings[0].head
 
     @property
-    def is_by_distance(self) -> bool:
-        """No head ever succeeded, so that only closest approach ranks them."""
+    def is_by_shortfall(self) -> bool:
+        """No head ever succeeded, so that only the shortfall ranks them."""
         return all(standing.successes == 0 for standing in self.standings)
 
 
@@ -57,9 +68,10 @@ def race(
 ) -> Ranking:
     """Rank `heads` by success rate with at most `budget` episodes.
 
-    Rounds of `per_round` episodes for each head still in the running. A head is out once its rate lies below the
-    leader's beyond doubt: with probability `confidence` the best head is never out (a union bound over heads and
-    rounds). The race ends when one is left or the budget is spent.
+    A round is `per_round` episodes of every head, then of that half of the heads in the running whose rates may be
+    highest (upper bounds, as in LUCB, Kalyanakrishnan et al. 2012). A head is out once its rate lies below the leader's
+    beyond doubt: with probability `confidence` the best head is never out (a union bound over heads and rounds). The
+    race ends when one is left or the budget is spent.
     """
     if not heads:
         raise UsageError("there are no heads to choose from; give at least one")
@@ -68,23 +80,53 @@ def race(
     if budget < len(heads):
         raise UsageError(f"a budget of {budget} episodes is less than one for each of {len(heads)} heads; raise it")
     record = {head: _Record() for head in heads}
-    running, left = list(heads), budget
+    running = active = list(heads)
+    left = budget
     rounds = max(1, math.ceil(budget / per_round))
     doubt = (1 - confidence) / (len(heads) * rounds)
     round_index = 0
-    while left >= len(running) and (len(running) > 1 or not round_index):
-        episodes = min(per_round, left // len(running))
-        success, closest = play(running, episodes, round_index)
-        for row, head in enumerate(running):
-            record[head].add(success[row], closest[row])
-        left -= episodes * len(running)
+    while left and (len(running) > 1 or not round_index):
+        active = active[:left]
+        episodes = min(per_round, left // len(active))
+        success, shortfall = play(active, episodes, round_index)
+        for row, head in enumerate(active):
+            record[head].add(success[row], shortfall[row])
+        left -= episodes * len(active)
         round_index += 1
-        leader = max(record[head].interval(doubt)[0] for head in running)
-        running = [head for head in running if record[head].interval(doubt)[1] >= leader]
-    standings = [record[head].standing(head, 1 - confidence) for head in heads]
-    order = sorted(standings, key=lambda s: (-s.success, s.closest, s.head))
+        running = _in_the_running(record, running, doubt)
+        hopeful = sorted(running, key=lambda head: (-record[head].interval(doubt)[1], record[head].mean_shortfall))
+        active = hopeful[: math.ceil(len(hopeful) / 2)]
+    return _ranking(record, running, 1 - confidence)
+
+
+def rank_episodes(success: NDArray[np.bool_], shortfall: NDArray[np.floating], confidence: float = 0.95) -> Ranking:
+    """Rank heads by episodes that were played before: success (m, e), shortfall (m, e)."""
+    record = {head: _Record() for head in range(len(success))}
+    for head, one in record.items():
+        one.add(success[head], shortfall[head])
+    running = _in_the_running(record, list(record), (1 - confidence) / len(success))
+    return _ranking(record, running, 1 - confidence)
+
+
+def shortest_distance(
+    xy: NDArray[np.float32], sound: NDArray[np.bool_], goal: Sequence[float]
+) -> NDArray[np.floating[Any]]:
+    """(m, e), metres: how near episodes (m, e, T, 2) came to a goal, seen from above."""
+    distance = np.linalg.norm(xy - np.asarray(goal[:2], np.float32), axis=-1)
+    return np.where(sound, distance, np.inf).min(axis=-1)
+
+
+def _in_the_running(record: dict[int, "_Record"], heads: Sequence[int], doubt: float) -> list[int]:
+    """Those of `heads` whose success rate may be the highest."""
+    leader = max(record[head].interval(doubt)[0] for head in heads)
+    return [head for head in heads if record[head].interval(doubt)[1] >= leader]
+
+
+def _ranking(record: dict[int, "_Record"], running: list[int], doubt: float) -> Ranking:
+    standings = [one.standing(head, doubt) for head, one in record.items()]
+    order = sorted(standings, key=lambda s: (-s.success, s.shortfall, s.head))
     order.sort(key=lambda s: s.head not in running)  # who is out stays behind, however lucky its few episodes were
-    return Ranking(order, budget - left, len(running) == 1)
+    return Ranking(order, sum(s.episodes for s in standings), len(running) == 1)
 
 
 class _Record:
@@ -92,18 +134,21 @@ class _Record:
 
     def __init__(self) -> None:
         self.success: list[bool] = []
-        self.closest: list[float] = []
+        self.shortfall: list[float] = []
 
-    def add(self, success: NDArray[np.bool_], closest: NDArray[np.floating]) -> None:
+    def add(self, success: NDArray[np.bool_], shortfall: NDArray[np.floating]) -> None:
         self.success += success.tolist()
-        self.closest += closest.tolist()
+        self.shortfall += shortfall.tolist()
+
+    @property
+    def mean_shortfall(self) -> float:
+        return float(np.mean(self.shortfall)) if self.shortfall else math.inf
 
     def interval(self, doubt: float) -> tuple[float, float]:
         return success_interval(sum(self.success), len(self.success), doubt)
 
     def standing(self, head: int, doubt: float) -> Standing:
-        closest = float(np.mean(self.closest)) if self.closest else math.inf
-        return Standing(head, len(self.success), sum(self.success), closest, self.interval(doubt))
+        return Standing(head, len(self.success), sum(self.success), self.mean_shortfall, self.interval(doubt))
 
 
 def success_interval(successes: int, episodes: int, doubt: float) -> tuple[float, float]:

@@ -24,7 +24,7 @@ COUNTERS = ("epoch", "env_steps", "bad_gradients", "skipped_updates")
 class TrainingState:
     population: Population
     optimizer: torch.optim.Optimizer
-    """Of all parameters, the critic's included."""
+    """Of all parameters, the critic's included; the first group's learning rate may move, those of others do not."""
     critic: Critic | None = None
     """Where the update rule learns with one."""
     epoch: int = 0
@@ -87,8 +87,7 @@ class TrainingState:
             raise CheckpointError(f"the checkpoint does not fit this run's settings: {first_line}") from error
 
     def _put_learning_rate(self, rate: float) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self.optimizer.param_groups[0]["lr"] = rate
 
     def _restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
         state = self.optimizer.state_dict()

@@ -9,16 +9,17 @@ PACKAGE = Path(__file__).parents[1] / "kmyriad"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROOMS = [
-    {"errors", "version", "files"},
+    {"errors", "version", "files", "mp4", "captions", "intervals"},
     {"envs"},
-    {"config", "presets"},
+    {"config", "jumpstart_config", "presets"},
     {"network", "normaliser", "population", "critic", "randomness"},
     {"rollout"},
     {"entropy"},
-    {"particles", "evaluation", "goals", "selection", "figures"},
+    {"particles", "evaluation", "goals", "selection", "task", "figures"},
     {"updates"},
-    {"checkpoint", "runs", "training_state", "metrics", "progress", "journal"},
-    {"pretraining", "evaluating", "jumpstarting"},
+    {"checkpoint", "runs", "training_state", "metrics", "progress", "journal", "launch"},
+    {"pretraining", "evaluating", "jumpstarting", "comparison", "videos"},
+    {"report"},
     {"commands"},
     {"cli", "__main__"},
 ]

@@ -31,7 +31,7 @@ def test_the_best_is_found_as_often_as_promised():
         assert ranking.episodes <= 800
         certain += ranking.is_certain
         right += probabilities[ranking.best] == 0.75
-    assert certain > 180
+    assert certain > 170
     assert right >= 0.9 * 200
 
 
@@ -49,7 +49,7 @@ def test_episodes_go_where_they_matter():
 def test_without_any_success_the_nearest_wins():
     ranking = race(Heads([0, 0, 0], closest=[3.0, 1.0, 2.0]), range(3), budget=60)
     assert [standing.head for standing in ranking.standings] == [1, 2, 0]
-    assert ranking.is_by_distance
+    assert ranking.is_by_shortfall
     assert not ranking.is_certain
 
 
@@ -60,7 +60,7 @@ def test_ties_go_to_the_first_every_time():
 
 def test_one_head_plays_one_round():
     ranking = race(Heads([0.5]), [0], budget=100)
-    assert ranking.episodes == 10
+    assert ranking.episodes == 5
     assert ranking.is_certain
 
 

@@ -1,12 +1,12 @@
 """`kmyriad pretrain`."""
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from kmyriad.commands.settings import parse_settings
 from kmyriad.config import PretrainConfig, config_from
 from kmyriad.envs import find_id
 from kmyriad.errors import UsageError
@@ -55,16 +55,5 @@ def _parse(arguments: list[str], base: PretrainConfig) -> Command:
     if arguments and not arguments[0].startswith("-"):
         arguments = ["--env", *arguments]
     command = tyro.cli(Command, args=arguments, default=Command(base), prog="kmyriad pretrain")
-    settings = base.env_settings | dict(_parse_setting(text) for text in command.env_setting)
+    settings = base.env_settings | parse_settings(command.env_setting)
     return replace(command, config=replace(command.config, env_settings=settings))
-
-
-def _parse_setting(text: str) -> tuple[str, object]:
-    """`size=7` to ("size", 7): values are JSON where they can be, else text."""
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"--env-setting takes name=value, such as map=u; got {text!r}")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value

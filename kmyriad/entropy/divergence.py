@@ -49,9 +49,16 @@ def kl_to_others(
     )
 
 
-def pairwise_kl(clouds: Clouds, k: int = 5) -> NDArray[np.float64]:
-    """(m, m), the divergence of head i's points from head j's in row i, column j; zero on the diagonal."""
+def pairwise_kl(
+    clouds: Clouds, k: int = 5, subsample: int | None = None, rng: np.random.Generator | None = None
+) -> NDArray[np.float64]:
+    """(m, m), the divergence of head i's points from head j's in row i, column j; zero on the diagonal.
+
+    `subsample` and `rng` as in `kl_to_others`.
+    """
     _check_clouds(clouds)
+    if subsample is not None:
+        clouds = _draw(clouds, subsample, rng)
     table = np.zeros((len(clouds), len(clouds)))
     for i, p in enumerate(clouds):
         own = nearest_neighbours(p, k)

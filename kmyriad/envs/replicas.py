@@ -32,6 +32,8 @@ class Arrival:
     """(n,), the episode is over."""
     terminated: NDArray[np.bool_]
     """(n,), it is over for good, not just for lack of time: what follows is worth nothing."""
+    success: NDArray[np.bool_]
+    """(n,), the task was solved in this episode, as the environment's `info["success"]` (or `is_success`) tells."""
     sound: NDArray[np.bool_]
     """(n,), False from the step on in which a replica's physics broke (or its observation was not finite)."""
 
@@ -73,7 +75,14 @@ class Replicas:
         xy = self._read(POSITION) if self.has_xy else None
         reached = np.where(self._broken[:, None], 0, self.observation) if self._broken.any() else self.observation
         arrival = Arrival(
-            reached, reward.astype(np.float32), self._read(self.features), xy, ended, terminated, ~self._broken
+            reached,
+            reward.astype(np.float32),
+            self._read(self.features),
+            xy,
+            ended,
+            terminated,
+            np.asarray(info.get("success", info.get("is_success", np.zeros(self.count))), bool),
+            ~self._broken,
         )
         if ended.any():
             self._receive(self.env.reset(options={"reset_mask": ended})[0])

@@ -1,15 +1,14 @@
 """Several seeds of one thing: their mean and the 95 % interval of the mean."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t
 
 from kmyriad.errors import UsageError, nearest_name
+from kmyriad.intervals import t_margin
 
 Rows = Sequence[Mapping[str, Any]]
 """One seed: plain rows such as `Run.metrics()` gives, in any order. None and NaN stand for what was not measured."""
@@ -48,9 +47,7 @@ def band_over_seeds(name: str, seeds: Sequence[Rows], x: str, y: str) -> Band | 
     grid = np.unique(np.concatenate([xs for xs, _ in measured]))
     grid = grid[(grid >= first) & (grid <= last)]
     values = np.array([np.interp(grid, xs, ys) for xs, ys in measured])
-    count = len(values)
-    margin = float(t.ppf(0.975, count - 1)) * values.std(axis=0, ddof=1) / math.sqrt(count) if count > 1 else None
-    return Band(grid, values.mean(axis=0), margin, count)
+    return Band(grid, values.mean(axis=0), t_margin(values), len(values))
 
 
 def _series(name: str, rows: Rows, x: str, y: str) -> Series:

@@ -19,8 +19,6 @@ from kmyriad.population import Population
 from kmyriad.rollout import ParallelTrajectory
 from kmyriad.updates.ascent import UpdateReport, change, to_go
 
-LARGEST_GRADIENT = 1.0
-"""Longer gradients (of policy and critic together) are cut to this norm."""
 RATE_FACTOR = 1.5
 """The learning rate moves by this factor, whenever the KL is off its target by more than a factor of 2."""
 RATE_RANGE = (1e-5, 3e-3)
@@ -36,8 +34,13 @@ def actor_critic(
     rewards: Tensor,
     settings: ActorCriticSettings,
     rng: np.random.Generator,
+    *,
+    critic_only: bool = False,
 ) -> UpdateReport:
-    """Improve all agents on `rewards` (m, p, L), which count where the trajectory is sound."""
+    """Improve all agents on `rewards` (m, p, L), which count where the trajectory is sound.
+
+    The first of the optimizer's groups has the policies' parameters. With `critic_only` the policies stay as they are.
+    """
     observations = population.normaliser(trajectory.observations)
     values, advantages = _evaluate(population, critic, observations, trajectory, rewards, settings)
     sound = torch.from_numpy(trajectory.sound)
@@ -54,10 +57,10 @@ def actor_critic(
     for _ in range(settings.passes):
         log_ratios = []
         for part in batch.minibatches(settings.minibatches, rng):
-            loss, log_ratio = _loss(population, critic, part, settings.clip)
+            loss, log_ratio = _loss(population, critic, part, settings, critic_only)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
-            norm = float(nn.utils.clip_grad_norm_(parameters, LARGEST_GRADIENT))
+            norm = float(nn.utils.clip_grad_norm_(parameters, settings.largest_gradient))
             if not math.isfinite(norm):
                 return UpdateReport(norm, steps, kl, sample_size)
             optimizer.step()
@@ -65,9 +68,10 @@ def actor_critic(
             steps += 1
             log_ratios.append(log_ratio)
         kl, sample_size = change(torch.cat(log_ratios, dim=1))
-        if kl > KL_STOP * settings.target_kl:
+        if settings.target_kl is not None and kl > KL_STOP * settings.target_kl:
             break
-    _steer_rate(optimizer, kl, settings.target_kl)
+    if settings.target_kl is not None and not critic_only:
+        _steer_rate(optimizer, kl, settings.target_kl)
     return UpdateReport(first_norm, steps, kl, sample_size)
 
 
@@ -123,14 +127,24 @@ def _evaluate(
     return values, gae(rewards, values, next_values, ends, settings.gamma, settings.gae_lambda)
 
 
-def _loss(population: Population, critic: Critic, batch: _Batch, clip: float) -> tuple[Tensor, Tensor]:
+def _loss(
+    population: Population, critic: Critic, batch: _Batch, settings: ActorCriticSettings, critic_only: bool
+) -> tuple[Tensor, Tensor]:
     """(the clipped policy loss plus half the critic's squared error, the detached log-ratios (m, B))."""
-    log_ratio = population.policy(batch.observations).log_prob(batch.actions) - batch.log_probs
-    ratio = log_ratio.exp()
-    gain = torch.min(ratio * batch.advantages, ratio.clamp(1 - clip, 1 + clip) * batch.advantages)
     error = (critic(batch.observations) - batch.returns).square()
-    loss = (batch.weights * (0.5 * error - gain)).sum() / batch.weights.sum().clamp(min=1)
-    return loss, log_ratio.detach()
+    if critic_only:
+        return _mean(0.5 * error, batch.weights), torch.zeros_like(batch.weights)
+    policy = population.policy(batch.observations)
+    log_ratio = policy.log_prob(batch.actions) - batch.log_probs
+    ratio, clip = log_ratio.exp(), settings.clip
+    gain = torch.min(ratio * batch.advantages, ratio.clamp(1 - clip, 1 + clip) * batch.advantages)
+    if settings.entropy_bonus:
+        gain = gain + settings.entropy_bonus * policy.entropy()
+    return _mean(0.5 * error - gain, batch.weights), log_ratio.detach()
+
+
+def _mean(values: Tensor, weights: Tensor) -> Tensor:
+    return (weights * values).sum() / weights.sum().clamp(min=1)
 
 
 def _standardise(values: Tensor, sound: Tensor) -> Tensor:
@@ -143,9 +157,8 @@ def _standardise(values: Tensor, sound: Tensor) -> Tensor:
 
 def _steer_rate(optimizer: torch.optim.Optimizer, kl: float, target: float) -> None:
     """A lower rate after too large a change, a higher one after too small a change."""
-    low, high = RATE_RANGE
-    for group in optimizer.param_groups:
-        if kl > 2 * target:
-            group["lr"] = max(group["lr"] / RATE_FACTOR, low)
-        elif kl < target / 2:
-            group["lr"] = min(group["lr"] * RATE_FACTOR, high)
+    (low, high), group = RATE_RANGE, optimizer.param_groups[0]
+    if kl > 2 * target:
+        group["lr"] = max(group["lr"] / RATE_FACTOR, low)
+    elif kl < target / 2:
+        group["lr"] = min(group["lr"] * RATE_FACTOR, high)

@@ -9,11 +9,14 @@ import torch
 
 from kmyriad.config import ActorCriticSettings
 from kmyriad.critic import Critic
+from kmyriad.population import Categorical
 from kmyriad.updates import actor_critic as module
 from kmyriad.updates.actor_critic import actor_critic, gae, standardised
 from tests.updates.test_updates import AGENTS, PER_AGENT, SPACES, STEPS, problem
 
-SETTINGS = ActorCriticSettings(gamma=0.9, gae_lambda=0.8, clip=0.2, passes=1, minibatches=1, target_kl=0.03)
+SETTINGS = ActorCriticSettings(
+    gamma=0.9, gae_lambda=0.8, clip=0.2, passes=1, minibatches=1, target_kl=0.03, entropy_bonus=0.1
+)
 
 
 def setup(space=SPACES[0], seed=0):
@@ -67,14 +70,22 @@ def reference_loss(population, critic, trajectory, rewards):
     for agent, replica, step, advantage in counted:
         observation = trajectory.observations[agent, replica, step]
         policy = population(observation.expand(AGENTS, 1, -1))
+        entropy = reference_entropy(policy, agent)
         now = float(policy.log_prob(trajectory.actions[agent, replica, step])[agent])
         ratio = math.exp(now - float(trajectory.log_probs[agent, replica, step]))
         scaled = (advantage - mean) / (deviation + 1e-8)
         gain = min(ratio * scaled, min(max(ratio, 1 - SETTINGS.clip), 1 + SETTINGS.clip) * scaled)
         value = float(values[agent, replica, step])
         wanted = advantage + value
-        losses.append(0.5 * (value - wanted) ** 2 - gain)
+        losses.append(0.5 * (value - wanted) ** 2 - gain - SETTINGS.entropy_bonus * entropy)
     return float(np.mean(losses))
+
+
+def reference_entropy(policy, agent):
+    """By torch's own distributions."""
+    if isinstance(policy, Categorical):
+        return float(torch.distributions.Categorical(logits=policy.logits[agent, 0]).entropy())
+    return float(torch.distributions.Normal(policy.mean, policy.log_sigma.exp()).entropy()[agent, 0].sum())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -93,7 +104,7 @@ def test_advantages_are_the_sums_of_the_paper(seed):
 @pytest.mark.parametrize("space", SPACES, ids=["box", "discrete"])
 def test_the_loss_and_its_gradient_are_a_plain_computations(space, seed, monkeypatch):
     """The gradient is checked by finite differences of the reference along random directions."""
-    monkeypatch.setattr(module, "LARGEST_GRADIENT", 1e9)
+    settings = replace(SETTINGS, largest_gradient=1e9)
     population, critic, optimizer, trajectory, rewards = setup(space, seed)
     with torch.no_grad():  # away from ratio 1, so that the clipping matters
         for parameter in population.parameters():
@@ -103,7 +114,7 @@ def test_the_loss_and_its_gradient_are_a_plain_computations(space, seed, monkeyp
     original = module._loss
     monkeypatch.setattr(module, "_loss", lambda *arguments: seen.append(original(*arguments)) or seen[-1])
     monkeypatch.setattr(optimizer, "step", lambda: None)
-    actor_critic(population, critic, optimizer, trajectory, rewards, SETTINGS, np.random.default_rng(0))
+    actor_critic(population, critic, optimizer, trajectory, rewards, settings, np.random.default_rng(0))
     assert seen[0][0].item() == pytest.approx(before, rel=1e-9)
     direction = [torch.randn(p.shape, generator=torch.Generator().manual_seed(9)) for p in population.parameters()]
     slope = sum(float((p.grad * d).sum()) for p, d in zip(population.parameters(), direction, strict=True))
@@ -150,9 +161,9 @@ def test_minibatches_go_through_every_step_once_per_pass(monkeypatch):
     seen = []
     original = module._loss
 
-    def spy(population, critic, batch, clip):
+    def spy(population, critic, batch, *rest):
         seen.append(batch.log_probs[0])
-        return original(population, critic, batch, clip)
+        return original(population, critic, batch, *rest)
 
     monkeypatch.setattr(module, "_loss", spy)
     settings = replace(SETTINGS, passes=2, minibatches=3, target_kl=1e9)
@@ -175,6 +186,31 @@ def test_the_rate_is_steered_and_a_large_change_ends_the_epoch():
     assert report.steps < 10
     assert report.kl > 4 * SETTINGS.target_kl
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.2)
+
+
+def test_a_critic_that_warms_up_leaves_the_policies_alone():
+    population, critic, _, trajectory, rewards = setup()
+    groups = [{"params": [*population.parameters()], "lr": 1e-2}, {"params": [*critic.parameters()], "lr": 1e-2}]
+    optimizer = torch.optim.Adam(groups)
+    before = {name: tensor.clone() for name, tensor in population.state_dict().items()}
+    errors = []
+    for _ in range(20):
+        values = critic(population.normaliser(trajectory.observations).flatten(1, 2)).view_as(rewards)
+        errors.append(float((values - rewards)[torch.from_numpy(trajectory.sound)].detach().square().mean()))
+        settings = replace(SETTINGS, gamma=0.0)  # so that the values to learn are the rewards
+        rng = np.random.default_rng(0)
+        report = actor_critic(population, critic, optimizer, trajectory, rewards, settings, rng, critic_only=True)
+    assert errors[-1] < 0.9 * errors[0]
+    assert (report.steps, report.kl, optimizer.param_groups[0]["lr"]) == (1, 0.0, 1e-2)
+    assert all(torch.equal(before[name], tensor) for name, tensor in population.state_dict().items())
+
+
+def test_without_a_target_the_rate_stays():
+    population, critic, optimizer, trajectory, rewards = setup()
+    rate = optimizer.param_groups[0]["lr"]
+    settings = replace(SETTINGS, target_kl=None, passes=3)
+    report = actor_critic(population, critic, optimizer, trajectory, rewards, settings, np.random.default_rng(0))
+    assert (report.steps, optimizer.param_groups[0]["lr"]) == (3, rate)
 
 
 def test_a_gradient_that_is_not_finite_is_not_taken():

@@ -45,6 +45,7 @@ def problem(space=SPACES[0], seed=0, with_ends=True, with_broken=True):
         features,
         ends,
         np.zeros_like(ends),
+        np.zeros_like(ends),
         sound,
         np.zeros(ends.shape, np.float32),
         None,

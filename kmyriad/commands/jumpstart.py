@@ -1,0 +1,55 @@
+"""`kmyriad jumpstart`."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from kmyriad.commands.settings import parse_settings
+from kmyriad.errors import UsageError
+from kmyriad.jumpstart_config import JumpstartConfig
+from kmyriad.presets import jumpstart_preset
+
+
+@dataclass(frozen=True)
+class Command:
+    """Choose the head of a pretraining run that already goes to a goal, and fine-tune it with PPO.
+
+    kmyriad jumpstart runs/NAME --goal 6 3
+    kmyriad jumpstart runs/ONE-AGENT --init single --goal 6 3    (to compare: one max-entropy policy)
+    kmyriad jumpstart ant-empty --init random --goal 6 3         (to compare: no pretraining)
+
+    Stop it at any time and go on with: kmyriad jumpstart --out FOLDER --resume
+    """
+
+    config: Annotated[JumpstartConfig, tyro.conf.arg(name="")]
+    preset: str = "quick"
+    """Settings to start from: quick (two minutes on two cores), paper (its PPO table); flags change single ones."""
+    out: Path | None = None
+    """Folder of the run; by default a new one below runs/."""
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Go on from the newest good checkpoint of the run in --out."""
+    env_setting: tuple[str, ...] = ()
+    """Further settings of the environment, on top of the source's, such as reset_noise=0.5."""
+
+
+def run(arguments: list[str]) -> None:
+    asked = _parse(arguments, JumpstartConfig())
+    if asked.resume and asked.out is None:
+        raise UsageError("--resume needs the run's folder; add --out FOLDER")
+    base = jumpstart_preset(asked.preset, asked.config.init)
+    from kmyriad.jumpstarting import config_of, fine_tune
+    from kmyriad.launch import run_to_resume
+
+    command = _parse(arguments, config_of(run_to_resume(asked.out)) if asked.resume else base)
+    fine_tune(command.config, command.out, command.resume)
+
+
+def _parse(arguments: list[str], base: JumpstartConfig) -> Command:
+    """The command with `base` where the arguments say nothing. The source may come first, without its flag."""
+    if arguments and not arguments[0].startswith("-"):
+        arguments = ["--source", *arguments]
+    command = tyro.cli(Command, args=arguments, default=Command(base), prog="kmyriad jumpstart")
+    settings = base.env_settings | parse_settings(command.env_setting)
+    return replace(command, config=replace(command.config, env_settings=settings))

@@ -1,0 +1,234 @@
+"""Jump-start: the head that already does most of a task becomes a policy of its own and is fine-tuned with PPO."""
+
+import dataclasses
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kmyriad.checkpoint import newest_checkpoint
+from kmyriad.config import PretrainConfig, changed, config_from
+from kmyriad.critic import Critic
+from kmyriad.envs import find_id
+from kmyriad.envs.replicas import Replicas
+from kmyriad.errors import UsageError
+from kmyriad.evaluating import stored_evaluation
+from kmyriad.journal import Journal
+from kmyriad.jumpstart_config import JumpstartConfig
+from kmyriad.launch import begin, conduct, go_on, run_to_resume
+from kmyriad.metrics import success_metrics, timings, update_metrics
+from kmyriad.population import Population
+from kmyriad.presets import jumpstart_preset
+from kmyriad.presets import preset as pretrain_preset
+from kmyriad.pretraining import assign_policies_to_processes, check_segments, fresh_population
+from kmyriad.progress import say
+from kmyriad.randomness import SHUFFLING, generator
+from kmyriad.rollout import collect
+from kmyriad.runs import Run, load_last_epoch, open_run, save_selection
+from kmyriad.selection import Ranking, race, rank_episodes, shortest_distance, untried
+from kmyriad.task import Task, trials
+from kmyriad.training_state import TrainingState, load_population
+from kmyriad.updates.actor_critic import actor_critic
+
+RANDOM_HEADS = 10
+"""Fresh heads that the random start chooses from, as in the paper."""
+
+
+def jumpstart(
+    source: str | Path = "",
+    *,
+    preset: str = "quick",
+    out: str | Path | None = None,
+    resume: bool = False,
+    **settings: Any,
+) -> Run:
+    """Fine-tune the best head of a pretraining run on a task; same names and defaults as `kmyriad jumpstart`.
+
+    Args:
+        source: folder of the pretraining run; for init="random" a world's name will do.
+        preset: settings to start from: "quick" or "paper".
+        out: the new run's folder; by default a new one below `runs/`.
+        resume: go on from the newest good checkpoint in `out`; the run's own settings hold.
+        settings: any field of `JumpstartConfig`, such as goal=(6, 3), on top of the preset.
+    """
+    if resume:
+        base = config_of(run_to_resume(out))
+    else:
+        base = jumpstart_preset(preset, settings.get("init", "best"))
+        settings["source"] = str(source)
+    return fine_tune(changed(base, settings), out, resume)
+
+
+def config_of(run: Run) -> JumpstartConfig:
+    """The settings of a jump-start run."""
+    if run.command != "jumpstart":
+        raise UsageError(f"{run.path} is a {run.command} run, no jump-start; check the name")
+    return changed(JumpstartConfig(), {name: value for name, value in run.config.items() if name != "command"})
+
+
+def fine_tune(config: JumpstartConfig, out: str | Path | None = None, resume: bool = False) -> Run:
+    """Select, then train with `config` in the folder `out`."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    if not resume:
+        config = with_source(config)
+    task = task_of(config)
+    replicas = task.replicas(config.replica_count, config.threads)
+    try:
+        check_segments(config, replicas)
+        if resume:
+            run = run_to_resume(out)
+            newest = newest_checkpoint(run.checkpoints)
+            if newest is not None:
+                state = initial_state(config, Population.build(newest.checkpoint.facts["architecture"]))
+            else:
+                state = initial_state(config, *_select(config, task, replicas))
+            go_on(config, config_of(run), run, state, replicas)
+        else:
+            population, ranking = _select(config, task, replicas)
+            state = initial_state(config, population, ranking)
+            run = begin(config, out)
+            save_selection(run, ranking_as_json(ranking, config.steps_per_episode))
+        conduct(config, run, replicas, state, lambda journal: ppo(config, replicas, state, journal))
+    finally:
+        replicas.close()
+    return run
+
+
+def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, journal: Journal) -> None:
+    """Collect and improve, from the epoch after `state`'s to the last. For a while only the critic learns."""
+    assert state.critic is not None
+    while state.epoch < config.epochs:
+        started = time.perf_counter()
+        state.epoch += 1
+        assign_policies_to_processes(config, replicas, state.epoch)
+        trajectory = collect(
+            replicas, state.population, config.epoch_steps, config.seed, state.epoch, keep_arrivals=True
+        )
+        # (1 - gamma) makes returns as large as rewards, so that the critic learns them at any gamma.
+        report = actor_critic(
+            state.population,
+            state.critic,
+            state.optimizer,
+            trajectory,
+            (1 - config.gamma) * torch.from_numpy(trajectory.rewards),
+            config.actor_critic,
+            generator(config.seed, state.epoch, SHUFFLING),
+            critic_only=state.epoch <= config.warm_up,
+        )
+        state.population.see(trajectory.observations[torch.from_numpy(trajectory.sound)])
+
+        state.count(trajectory.steps, good_gradient=math.isfinite(report.gradient_norm))
+        # Staggered replicas begin in the middle of episodes, which says nothing about success.
+        counts = not config.has_segments or state.epoch > config.epochs_per_horizon
+        row = update_metrics(state, trajectory, report) | success_metrics(trajectory, config.steps_per_episode, counts)
+        journal.record(state, row | timings(trajectory.steps, time.perf_counter() - started))
+
+
+def initial_state(config: JumpstartConfig, population: Population, ranking: Ranking | None = None) -> TrainingState:
+    """The chosen heads beside a critic that knows nothing; the steps that selecting took count from the start."""
+    critic = Critic(
+        population.agents, population.observation_size, config.critic, population.activation_name, config.seed
+    )
+    optimizer = torch.optim.Adam(
+        [
+            {"params": [*population.parameters()], "lr": config.learning_rate},
+            {"params": [*critic.parameters()], "lr": config.critic_learning_rate},
+        ],
+        fused=True,
+    )
+    spent = 0 if ranking is None else ranking.episodes * config.steps_per_episode
+    return TrainingState(population, optimizer, critic, env_steps=spent)
+
+
+def with_source(config: JumpstartConfig) -> JumpstartConfig:
+    """`config` with what the source decides: the world, its settings, and the horizon unless one was asked for."""
+    source = _source_config(config)
+    if config.env and find_id(config.env) != find_id(source.env):
+        raise UsageError(
+            f"{config.source} was trained in {source.env}, not in {config.env}; leave env out or choose another run"
+        )
+    if config.init == "single" and source.agents != 1:
+        raise UsageError(
+            f"init single takes a run of one agent, and {config.source} has {source.agents}; use init best, or pretrain"
+            " one with --agents 1"
+        )
+    return dataclasses.replace(
+        config,
+        env=source.env,
+        env_settings=source.env_settings | config.env_settings,
+        horizon=config.horizon or source.horizon,
+    )
+
+
+def task_of(config: JumpstartConfig) -> Task:
+    return Task(config.env, config.env_settings, config.steps_per_episode, config.goal, config.goal_radius)
+
+
+def rank_heads(
+    task: Task, population: Population, budget_steps: int, seed: int = 0, threads: int | None = None
+) -> Ranking:
+    """All heads of `population` race on `task`, for at most `budget_steps` environment steps."""
+    play = trials(task, population, seed, threads)
+    return race(play, range(population.agents), budget=budget_steps // task.horizon)
+
+
+def rank_stored(task: Task, run: Run) -> Ranking:
+    """The heads of `run` by the episodes stored with it, without simulating any: its evaluation's, or training's last.
+
+    With segments a row of training's last horizon is the end of one episode and the beginning of the next.
+    """
+    evaluation = stored_evaluation(run)
+    stored = vars(evaluation.visits) if evaluation is not None else load_last_epoch(run)
+    if not task.goal or stored is None or stored.get("xy") is None:
+        raise UsageError(f"{run.path} has no stored positions to rank heads for a goal by; leave --stored out")
+    replicas = task.replicas(1, threads=1)  # refuses a goal that cannot be reached, and knows the radius
+    distance = shortest_distance(stored["xy"], stored["sound"], task.goal)
+    ranking = rank_episodes(distance <= replicas.cell, distance)
+    replicas.close()
+    return ranking
+
+
+def ranking_as_json(ranking: Ranking, horizon: int) -> dict[str, Any]:
+    """Plain JSON, with the environment steps that it took."""
+    standings = [
+        {**dataclasses.asdict(standing), "success": standing.success, "interval": list(standing.interval)}
+        for standing in ranking.standings
+    ]
+    return {"env_steps": ranking.episodes * horizon, "is_certain": ranking.is_certain, "standings": standings}
+
+
+def _select(config: JumpstartConfig, task: Task, replicas: Replicas) -> tuple[Population, Ranking]:
+    """The heads to fine-tune, as a population of their own, and how they were chosen."""
+    if config.init == "random":
+        source = _source_config(config)
+        heads = dataclasses.replace(source, agents=RANDOM_HEADS, replicas=None, seed=config.seed)
+        population = fresh_population(heads, replicas)
+    else:
+        population = load_population(open_run(Path(config.source)))
+    if config.top > population.agents:
+        raise UsageError(f"top {config.top} is more than the {population.agents} heads of {config.source}; lower it")
+    if config.head is not None or population.agents == 1:
+        head = config.head or 0
+        return population.select([head]), Ranking([untried(head)], 0, False)
+    say(f"selecting among {population.agents} heads, {config.selection_steps:,} steps at most")
+    ranking = rank_heads(task, population, config.selection_steps, config.seed, config.threads)
+    chosen = ranking.standings[: config.top]
+    for standing in chosen:
+        say(f"head {standing.head}: {standing.described}")
+    return population.select([standing.head for standing in chosen]), ranking
+
+
+def _source_config(config: JumpstartConfig) -> PretrainConfig:
+    """The settings of the run that policies come from, or the default ones of a world for fresh policies."""
+    if not config.source:
+        raise UsageError("a jump-start needs the folder of a pretraining run; start one with: kmyriad pretrain")
+    if config.init == "random" and not Path(config.source).is_dir():
+        find_id(config.source)
+        return pretrain_preset("quick", config.source, RANDOM_HEADS)
+    run = open_run(Path(config.source))
+    if run.command != "pretrain":
+        raise UsageError(f"{run.path} is a {run.command} run; give the pretraining run that it started from")
+    return config_from(run.config)

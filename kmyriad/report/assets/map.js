@@ -1,0 +1,203 @@
+// Maps seen from above: ground, walls, heights, paths, marks.
+
+const AXES = { left: 46, right: 8, top: 8, bottom: 42 };
+const BARE = { left: 0, right: 0, top: 0, bottom: 0 };
+
+// How metres become pixels on a canvas that is `width` CSS pixels wide.
+function mapView(extent, width, margins) {
+  const [left, right, bottom, top] = extent;
+  const scale = (width - margins.left - margins.right) / (right - left);
+  const height = margins.top + margins.bottom + scale * (top - bottom);
+  return {
+    extent, margins, scale, width, height,
+    px: (x) => margins.left + (x - left) * scale,
+    py: (y) => margins.top + (top - y) * scale,
+    x: (px) => left + (px - margins.left) / scale,
+    y: (py) => top - (py - margins.top) / scale,
+  };
+}
+
+// The canvas's context, sized for the view and for sharp screens.
+function prepareCanvas(canvas, view) {
+  const sharpness = window.devicePixelRatio || 1;
+  canvas.width = Math.round(view.width * sharpness);
+  canvas.height = Math.round(view.height * sharpness);
+  const context = canvas.getContext("2d");
+  context.scale(sharpness, sharpness);
+  context.lineJoin = "round";
+  return context;
+}
+
+function clipToMap(context, view, draw) {
+  const [left, right, bottom, top] = view.extent;
+  context.save();
+  context.beginPath();
+  context.rect(view.px(left), view.py(top), view.px(right) - view.px(left), view.py(bottom) - view.py(top));
+  context.clip();
+  draw();
+  context.restore();
+}
+
+function drawGround(context, view, ground) {
+  const [left, right, bottom, top] = view.extent;
+  context.fillStyle = cssColour("ground");
+  context.fillRect(view.px(left), view.py(top), (right - left) * view.scale, (top - bottom) * view.scale);
+  if (ground.relief) {
+    const picture = reliefPicture(ground.relief);
+    context.drawImage(picture, view.px(left), view.py(top), (right - left) * view.scale, (top - bottom) * view.scale);
+  }
+  if (ground.walls) drawWalls(context, view, ground.walls);
+}
+
+// A canvas of black (shade) and white (light) to lay over the ground.
+function reliefPicture(relief) {
+  if (relief.picture) return relief.picture;
+  const shade = new Int8Array(decodeBase64(relief.shade));
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = relief.pixels;
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(relief.pixels, relief.pixels);
+  shade.forEach((value, i) => {
+    image.data.fill(value > 0 ? 255 : 0, 4 * i, 4 * i + 3);
+    image.data[4 * i + 3] = Math.abs(value);
+  });
+  context.putImageData(image, 0, 0);
+  relief.picture = canvas;
+  return canvas;
+}
+
+function drawWalls(context, view, walls) {
+  context.fillStyle = cssColour("wall");
+  walls.rows.forEach((row, j) => {
+    [...row].forEach((letter, i) => {
+      if (letter !== "1") return;
+      // Whole pixels, or seams would show between cells.
+      const x = Math.floor(view.px(walls.left + i * walls.cell)), y = Math.floor(view.py(walls.top - j * walls.cell));
+      const x1 = Math.ceil(view.px(walls.left + (i + 1) * walls.cell)), y1 = Math.ceil(view.py(walls.top - (j + 1) * walls.cell));
+      context.fillRect(x, y, x1 - x, y1 - y);
+    });
+  });
+}
+
+// What a point is for a goal: "free", "wall", "outside" the walled world, or "cut off" from the start.
+function placeKind(ground, point) {
+  if (!ground.walls) return "free";
+  const { rows, left, top, cell } = ground.walls;
+  const row = rows[Math.floor((top - point.y) / cell)];
+  const letter = row && row[Math.floor((point.x - left) / cell)];
+  return { 0: "free", 1: "wall", 2: "cut off" }[letter] || "outside";
+}
+
+// One episode, up to (not with) the stored point `end`.
+function drawPath(context, view, paths, head, episode, end) {
+  const begin = firstPoint(paths, head, episode);
+  context.beginPath();
+  for (let i = begin; i < begin + end; i++) context.lineTo(view.px(paths.x[i]), view.py(paths.y[i]));
+  context.stroke();
+}
+
+function drawAllPaths(context, view, paths, heads) {
+  context.lineWidth = 1;
+  context.globalAlpha = 0.45;
+  // Episode by episode over the heads, so that no head hides the others.
+  for (let episode = 0; episode < paths.episodes; episode++) {
+    heads.forEach((head, index) => {
+      context.strokeStyle = head.colour;
+      drawPath(context, view, paths, index, episode, paths.points);
+    });
+  }
+  context.globalAlpha = 1;
+}
+
+function drawStart(context, view, ground) {
+  const x = view.px(ground.start[0]), y = view.py(ground.start[1]);
+  for (const [colour, width] of [["#ffffff", 5], ["#000000", 2]]) {
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.beginPath();
+    context.moveTo(x - 5, y - 5);
+    context.lineTo(x + 5, y + 5);
+    context.moveTo(x - 5, y + 5);
+    context.lineTo(x + 5, y - 5);
+    context.stroke();
+  }
+}
+
+function drawGoal(context, view, goal, radius) {
+  const x = view.px(goal.x), y = view.py(goal.y);
+  context.beginPath();
+  context.arc(x, y, Math.max(3, radius * view.scale), 0, 2 * Math.PI);
+  context.fillStyle = "rgba(255, 255, 255, 0.55)";
+  context.fill();
+  for (const [colour, width] of [["#ffffff", 4], ["#000000", 1.75]]) {
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.stroke();
+  }
+  context.fillStyle = "#000000";
+  context.beginPath();
+  context.arc(x, y, 2.5, 0, 2 * Math.PI);
+  context.fill();
+}
+
+function drawAxes(context, view) {
+  const [left, right, bottom, top] = view.extent;
+  context.strokeStyle = context.fillStyle = cssColour("soft");
+  context.lineWidth = 1;
+  context.font = "12px system-ui, sans-serif";
+  context.textAlign = "center";
+  context.textBaseline = "top";
+  const below = view.py(bottom);
+  for (const x of roundTicks(left, right)) {
+    context.fillRect(view.px(x) - 0.5, below, 1, 4);
+    context.fillText(formatMetres(x), view.px(x), below + 7);
+  }
+  context.fillText("x (m)", view.px((left + right) / 2), below + 24);
+  context.textAlign = "right";
+  context.textBaseline = "middle";
+  for (const y of roundTicks(bottom, top)) {
+    context.fillRect(view.px(left) - 4, view.py(y) - 0.5, 4, 1);
+    context.fillText(formatMetres(y), view.px(left) - 7, view.py(y));
+  }
+  context.save();
+  context.translate(8, view.py((bottom + top) / 2));
+  context.rotate(-Math.PI / 2);
+  context.textAlign = "center";
+  context.fillText("y (m)", 0, 0);
+  context.restore();
+}
+
+// About five round numbers between `low` and `high`.
+function roundTicks(low, high) {
+  const rough = (high - low) / 5;
+  const decade = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * decade).find((candidate) => candidate >= rough);
+  const ticks = [];
+  for (let i = Math.ceil(low / step); i <= high / step; i++) ticks.push(i * step);
+  return ticks;
+}
+
+// "-4", "0.25": at most two decimals, never "-0" and never an exponent, so that shells and commands read it as meant.
+function formatMetres(value) {
+  return String(Number(value.toFixed(2)) || 0);
+}
+
+// A canvas that shows `draw(context, view)` on the run's ground, at whatever width it gets.
+function mapCanvas(run, margins, label, draw) {
+  const [left, right, bottom, top] = run.ground.extent;
+  const canvas = make("canvas", { role: "img", "aria-label": label });
+  canvas.style.aspectRatio = `${right - left} / ${top - bottom}`;
+  const drawMap = () => {
+    const view = mapView(run.ground.extent, canvas.clientWidth, margins);
+    canvas.style.aspectRatio = `${view.width} / ${view.height}`;
+    const context = prepareCanvas(canvas, view);
+    clipToMap(context, view, () => {
+      drawGround(context, view, run.ground);
+      draw(context, view);
+    });
+    if (margins.left) drawAxes(context, view);
+  };
+  // One after the other, so that the page is there before fifty maps are.
+  redrawWithLayout(canvas, () => setTimeout(drawMap));
+  return canvas;
+}

@@ -1,0 +1,236 @@
+// The goal picker: a point on the map ranks the heads and gives the command to go on with.
+
+const SHOWN = 8; // heads in a ranking
+const DRAWN = 5; // of them, whose ways are drawn
+
+function goalPicker(run, paths) {
+  const state = { goal: null, cursor: null, ranking: [], only: null, view: null, background: null };
+  const canvas = make("canvas", {
+    tabindex: "0",
+    role: "application",
+    "aria-label": "Map of all heads. Arrow keys move a mark, Enter picks it as the goal.",
+  });
+  const panel = pickerPanel(run, (goal) => pick(goal));
+  const redraw = () => drawPicker(canvas, run, paths, state);
+
+  function pick(goal) {
+    const kind = placeKind(run.ground, goal);
+    Object.assign(state, { goal, cursor: null, only: null });
+    state.ranking = kind === "free" ? rankHeads(paths, goal, run.goal_radius) : [];
+    panel.show(goal, kind, state.ranking, (head) => {
+      state.only = head;
+      redraw();
+    });
+    redraw();
+  }
+
+  redrawWithLayout(canvas, () => {
+    state.view = mapView(run.ground.extent, canvas.clientWidth, AXES);
+    state.background = background(state.view, run, paths);
+    redraw();
+  });
+  canvas.addEventListener("click", (event) => pick(pointUnder(event, canvas, state.view, run)));
+  canvas.addEventListener("keydown", (event) => steer(event, run, state, pick, redraw));
+  canvas.addEventListener("blur", () => {
+    state.cursor = null;
+    redraw();
+  });
+  return make("div", { class: "explorer" }, make("figure", { class: "map picks" }, canvas, mapCaption()), panel.element);
+}
+
+function mapCaption() {
+  return make("figcaption", {}, "Every stored episode, in its head's colour. The cross is the start.");
+}
+
+// Ground and all paths change only with the layout: drawn once, aside.
+function background(view, run, paths) {
+  const canvas = document.createElement("canvas");
+  const context = prepareCanvas(canvas, view);
+  clipToMap(context, view, () => {
+    drawGround(context, view, run.ground);
+    drawAllPaths(context, view, paths, run.heads);
+  });
+  drawAxes(context, view);
+  return canvas;
+}
+
+function drawPicker(canvas, run, paths, state) {
+  const { view, goal, ranking } = state;
+  if (!view) return;
+  canvas.style.aspectRatio = `${view.width} / ${view.height}`;
+  const context = prepareCanvas(canvas, view);
+  context.drawImage(state.background, 0, 0, view.width, view.height);
+  clipToMap(context, view, () => {
+    if (goal) veil(context, view);
+    if (goal) drawRanking(context, view, run, paths, ranking, state.only);
+    drawStart(context, view, run.ground);
+    if (goal) drawGoal(context, view, goal, run.goal_radius);
+    if (state.cursor) drawGoal(context, view, state.cursor, run.goal_radius);
+  });
+}
+
+// What is not ranked steps back.
+function veil(context, view) {
+  context.globalAlpha = 0.75;
+  context.fillStyle = cssColour("ground");
+  context.fillRect(0, 0, view.width, view.height);
+  context.globalAlpha = 1;
+}
+
+// The ways of the best heads up to the goal; where none reaches it, all of their ways.
+function drawRanking(context, view, run, paths, ranking, only) {
+  const reaching = ranking.filter((standing) => standing.successes);
+  const best = (reaching.length ? reaching : ranking).slice(0, DRAWN);
+  const shown = only === null ? best : ranking.filter((standing) => standing.head === only);
+  context.lineWidth = 1.5;
+  context.globalAlpha = 0.75;
+  for (const standing of shown.slice().reverse()) {
+    context.strokeStyle = run.heads[standing.head].colour;
+    const ways = standing.successes
+      ? standing.arrivals.map((arrival) => [arrival.episode, arrival.point + 1])
+      : Array.from({ length: paths.episodes }, (_, episode) => [episode, paths.points]);
+    for (const [episode, end] of ways) drawPath(context, view, paths, standing.head, episode, end);
+  }
+  context.globalAlpha = 1;
+}
+
+function pointUnder(event, canvas, view, run) {
+  const box = canvas.getBoundingClientRect();
+  const ratio = view.width / box.width;
+  return rounded({ x: view.x((event.clientX - box.left) * ratio), y: view.y((event.clientY - box.top) * ratio) }, run);
+}
+
+// Onto the map, and to decimetres; centimetres where the world is small.
+function rounded(point, run) {
+  const [left, right, bottom, top] = run.ground.extent;
+  const digits = right - left > 20 ? 1 : 2;
+  const clamp = (value, low, high) => Number(Math.min(high, Math.max(low, value)).toFixed(digits));
+  return { x: clamp(point.x, left, right), y: clamp(point.y, bottom, top) };
+}
+
+function steer(event, run, state, pick, redraw) {
+  const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+  const from = state.cursor || state.goal || { x: run.ground.start[0], y: run.ground.start[1] };
+  if (event.key === "Enter" || event.key === " ") {
+    event.preventDefault();
+    pick(rounded(from, run));
+  } else if (moves[event.key]) {
+    event.preventDefault();
+    const step = run.goal_radius * (event.shiftKey ? 2 : 0.5);
+    const [dx, dy] = moves[event.key];
+    state.cursor = rounded({ x: from.x + dx * step, y: from.y + dy * step }, run);
+    redraw();
+  }
+}
+
+// The words beside the map. `show` tells what was found for a goal.
+function pickerPanel(run, pick) {
+  const x = coordinateInput("x"), y = coordinateInput("y");
+  const form = make("form", {}, x.label, y.label, make("button", { type: "submit", class: "main" }, "Rank heads"));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (x.input.value && y.input.value) pick({ x: x.input.valueAsNumber, y: y.input.valueAsNumber });
+  });
+  const result = make("div", { class: "result", "aria-live": "polite" });
+  const element = make(
+    "div",
+    { class: "picker" },
+    make("h3", {}, "Pick a goal"),
+    paragraph(
+      `Click the map, move there with the arrow keys and Enter, or type a point. A head is there when it comes within ${formatMetres(run.goal_radius)} m.`,
+      "soft",
+    ),
+    form,
+    result,
+  );
+  const show = (goal, kind, ranking, highlight) => {
+    x.input.value = formatMetres(goal.x);
+    y.input.value = formatMetres(goal.y);
+    result.replaceChildren(paragraph(verdict(run, goal, kind, ranking), "verdict"));
+    if (kind === "free") result.append(rankingList(run, ranking, highlight), commandBox(run, goal));
+  };
+  return { element, show };
+}
+
+function coordinateInput(name) {
+  const input = make("input", { type: "number", step: "any", min: "-10000", max: "10000", required: "", name });
+  return { input, label: make("label", {}, `${name} (m)`, input) };
+}
+
+function verdict(run, goal, kind, ranking) {
+  const place = `(${formatMetres(goal.x)}, ${formatMetres(goal.y)})`;
+  if (kind === "wall") return `${place} lies inside a wall. Pick a point between the walls.`;
+  if (kind === "outside") return `${place} lies outside this world. Pick a point inside its walls.`;
+  if (kind === "cut off") return `No way leads from the start to ${place}. Pick another point.`;
+  const start = Math.hypot(goal.x - run.ground.start[0], goal.y - run.ground.start[1]);
+  if (start <= run.goal_radius) return `${place} is where episodes start: every head is there at once.`;
+  const reaching = ranking.filter((standing) => standing.successes).length;
+  if (!reaching) {
+    return `No head ever comes within ${formatMetres(run.goal_radius)} m of ${place}. Ranked by closest approach instead, on average over a head's episodes.`;
+  }
+  const heads = reaching === 1 ? "1 head comes" : `${reaching} heads come`;
+  return `${heads} to ${place}; head ${ranking[0].head} does so most often, in ${percent(ranking[0].successes, run.episodes)} of its episodes.`;
+}
+
+function percent(part, whole) {
+  return `${Math.round((100 * part) / whole)} %`;
+}
+
+function rankingList(run, ranking, highlight) {
+  const anyReaches = ranking[0].successes > 0;
+  const rows = ranking.filter((standing) => standing.successes || !anyReaches).slice(0, SHOWN);
+  const list = make("ol", { class: "ranking" });
+  rows.forEach((standing, index) => {
+    const row = make(
+      "li",
+      { class: "rank", tabindex: "0", "data-head": standing.head },
+      make("span", { class: "place" }, String(index + 1)),
+      chip(run.heads[standing.head].colour),
+      make("span", {}, `head ${standing.head}`),
+      make("span", { class: "often" }, often(standing, run)),
+      make("span", { class: "soon" }, soon(standing, run)),
+    );
+    for (const [event, head] of [["mouseenter", standing.head], ["focus", standing.head], ["mouseleave", null], ["blur", null]]) {
+      row.addEventListener(event, () => highlight(head));
+    }
+    list.append(row);
+  });
+  return list;
+}
+
+function often(standing, run) {
+  return standing.successes ? `${standing.successes} of ${run.episodes} episodes` : `${standing.closest.toFixed(2)} m away`;
+}
+
+function soon(standing, run) {
+  if (!standing.successes) return "nearest point of an average episode";
+  const seconds = (standing.medianStep * run.seconds_per_step).toFixed(1);
+  const steps = standing.medianStep === 1 ? "1 step" : `${standing.medianStep} steps`;
+  return `median first arrival ${seconds} s (${steps})`;
+}
+
+function commandBox(run, goal) {
+  const text = `${run.command} ${formatMetres(goal.x)} ${formatMetres(goal.y)}`;
+  const code = make("code", {}, text);
+  const button = make("button", { type: "button", class: "copy" }, "Copy");
+  button.addEventListener("click", async () => {
+    button.textContent = (await copyText(text, code)) ? "Copied" : "Press Ctrl+C";
+  });
+  return make(
+    "div",
+    {},
+    paragraph("Learn this goal from the best head:", "soft"),
+    make("div", { class: "command" }, code, button),
+  );
+}
+
+// Whether `text` is on the clipboard now; if not, its element is selected.
+async function copyText(text, element) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    getSelection().selectAllChildren(element);
+    return false;
+  }
+}

@@ -1,0 +1,91 @@
+// The part of the page about one run.
+
+function runSection(run, index, isAlone) {
+  const section = make("section", { class: "run", id: `run-${index}` }, make("h2", {}, run.name));
+  section.append(paragraph(run.kind === "jumpstart" ? "Jump-start" : "Pretraining", "kind"));
+  section.append(overview(run, isAlone));
+  if (run.paths) section.append(...populationMaps(run));
+  if (run.goal && run.ground) section.append(goalMap(run));
+  if (run.heads) section.append(headTable(run));
+  if (run.videos.length) section.append(videoGallery(run));
+  section.append(make("details", {}, make("summary", {}, "Settings of the run"), make("pre", {}, run.settings)));
+  return section;
+}
+
+// What came of it in words, beside the curve where that is not in a chart with other runs.
+function overview(run, isAlone) {
+  const words = make("div", {}, ...run.summary.map((sentence) => paragraph(sentence, "summary")));
+  if (run.missing.length) words.append(make("div", { class: "missing" }, ...run.missing.map((text) => paragraph(text))));
+  return isAlone && run.curve ? make("div", { class: "overview" }, words, curveFigure(run.curve.name, [run])) : words;
+}
+
+function populationMaps(run) {
+  const paths = unpackPaths(run.paths);
+  const explorer = make("div", { class: "part" }, make("h3", {}, "Where the heads go"), goalPicker(run, paths));
+  const maps = run.heads.map((head, index) => headMap(run, paths, head, index));
+  const many = run.heads.length > 12 ? "heads many" : "heads";
+  const heads = make(
+    "div",
+    { class: "part" },
+    make("h3", {}, "Head by head"),
+    paragraph(headsNote(run), "soft"),
+    make("div", { class: many }, ...maps),
+  );
+  return [explorer, heads];
+}
+
+function headsNote(run) {
+  const squares = `The same ground in every map, with the squares of ${formatMetres(run.goal_radius)} m that a head's episodes touch`;
+  return typeof run.kl_floor === "number"
+    ? `${squares}, and the KL of its states from those of the others, in nats (${run.kl_floor.toFixed(2)} if all behaved alike).`
+    : `${squares}.`;
+}
+
+function headMap(run, paths, head, index) {
+  const canvas = mapCanvas(run, BARE, `Map of head ${index}`, (context, view) => {
+    context.strokeStyle = head.colour;
+    context.lineWidth = 1;
+    context.globalAlpha = 0.6;
+    for (let episode = 0; episode < paths.episodes; episode++) {
+      drawPath(context, view, paths, index, episode, paths.points);
+    }
+    context.globalAlpha = 1;
+  });
+  const title = make("div", { class: "head-title" }, chip(head.colour), `head ${index}`);
+  const notes = [];
+  if (head.cells !== null) notes.push(`${head.cells} squares`);
+  if (head.kl !== null) notes.push(`KL ${head.kl.toFixed(2)}`);
+  return make("figure", { class: "map" }, title, canvas, make("figcaption", {}, notes.join(" · ")));
+}
+
+function goalMap(run) {
+  const goal = { x: run.goal[0], y: run.goal[1] };
+  const canvas = mapCanvas(run, AXES, "Map with the goal", (context, view) => {
+    drawStart(context, view, run.ground);
+    drawGoal(context, view, goal, run.goal_radius);
+  });
+  const caption = `The goal, (${formatMetres(goal.x)}, ${formatMetres(goal.y)}), with its radius of ${formatMetres(run.goal_radius)} m. The cross is the start.`;
+  return make("figure", { class: "part map alone" }, make("h3", {}, "The goal"), canvas, make("figcaption", {}, caption));
+}
+
+function headTable(run) {
+  const show = (value, digits) => (value === null ? "–" : value.toFixed(digits));
+  const titles = ["head", "entropy (nats)", "squares visited", "KL from the others (nats)"];
+  const table = make("table", { class: "numbers" }, make("tr", {}, ...titles.map((title) => make("th", {}, title))));
+  run.heads.forEach((head, index) => {
+    const cells = [String(index), show(head.entropy, 2), show(head.cells, 0), show(head.kl, 2)];
+    table.append(make("tr", {}, ...cells.map((cell) => make("td", {}, cell))));
+  });
+  const floor = typeof run.kl_floor === "number" ? [paragraph(`Heads that all behave alike would show a KL of ${run.kl_floor.toFixed(2)} nats.`, "soft")] : [];
+  return make("details", {}, make("summary", {}, "Numbers of each head"), make("div", { class: "scroll" }, table), ...floor);
+}
+
+function videoGallery(run) {
+  const figures = run.videos.map((video) => {
+    const player = video.source
+      ? make("video", { src: video.source, controls: "", muted: "", loop: "", playsinline: "", preload: "metadata" })
+      : make("a", { href: video.link }, "Open the video");
+    return make("figure", {}, player, make("figcaption", {}, video.name));
+  });
+  return make("div", { class: "part" }, make("h3", {}, "Videos"), make("div", { class: "videos" }, ...figures));
+}
