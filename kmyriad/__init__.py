@@ -12,6 +12,7 @@ from kmyriad.errors import TrainingStoppedError, UsageError
 from kmyriad.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from kmyriad.evaluating import evaluate
     from kmyriad.jumpstarting import jumpstart
     from kmyriad.pretraining import pretrain
     from kmyriad.runs import Run, list_runs, open_run
@@ -22,6 +23,7 @@ __all__ = [
     "TrainingStoppedError",
     "UsageError",
     "__version__",
+    "evaluate",
     "jumpstart",
     "list_runs",
     "load_population",
@@ -31,6 +33,7 @@ __all__ = [
 
 _LAZY = {
     "Run": "kmyriad.runs",
+    "evaluate": "kmyriad.evaluating",
     "jumpstart": "kmyriad.jumpstarting",
     "list_runs": "kmyriad.runs",
     "load_population": "kmyriad.training_state",

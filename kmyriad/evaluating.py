@@ -6,10 +6,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from kmyriad.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from kmyriad.checkpoint import Checkpoint, CheckpointError, newest_checkpoint, read_checkpoint, write_checkpoint
 from kmyriad.config import config_from, even_split
+from kmyriad.envs import IDS, find_id
+from kmyriad.envs.mujoco_vector import MujocoVectorEnv
 from kmyriad.envs.replicas import make_replicas
-from kmyriad.evaluation import measure, visit
+from kmyriad.envs.world import World
+from kmyriad.errors import UsageError
+from kmyriad.evaluation import measure, pairs_of_heads, visit
+from kmyriad.intervals import mean_of
+from kmyriad.randomness import generator
 from kmyriad.rollout import Visits
 from kmyriad.runs import Run
 from kmyriad.training_state import load_newest
@@ -25,11 +31,14 @@ class Evaluation:
     visits: Visits
     """(m, p, T, ...), whole episodes from their start."""
     measures: dict[str, Any]
-    """What `evaluation.measure` tells, with the epoch and env_steps of the checkpoint that was looked at."""
+    """What `evaluation.measure` tells, `kl_pairs` of `evaluation.pairs_of_heads` where there are any, and the epoch and
+    env_steps of the checkpoint that was looked at."""
 
 
 def evaluate(run: Run, episodes: int = EPISODES, seed: int = SEED, threads: int | None = None) -> Evaluation:
     """Let the newest good checkpoint play about `episodes` episodes, measure them, keep both with the run."""
+    if run.command != "pretrain":
+        raise UsageError(f"{run.path} is a {run.command} run; only populations are evaluated, see kmyriad compare")
     config = config_from(run.config)
     if threads is not None:
         torch.set_num_threads(threads)
@@ -45,7 +54,11 @@ def evaluate(run: Run, episodes: int = EPISODES, seed: int = SEED, threads: int 
     visits = visit(population, replicas, config.horizon, seed)
     replicas.close()
     measures = {name: facts[name] for name in ("epoch", "env_steps")} | {"seed": seed, "features": [*replicas.features]}
-    evaluation = Evaluation(visits, measures | measure(visits, replicas.cell, seed))
+    measures |= measure(visits, replicas.cell, seed) | {"cell": replicas.cell}
+    pairs = pairs_of_heads(visits, generator(seed, 1))
+    if pairs is not None:
+        measures["kl_pairs"] = pairs.tolist()
+    evaluation = Evaluation(visits, measures)
     arrays = {name: array for name, array in vars(visits).items() if array is not None}
     tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     write_checkpoint(run.evaluation_path, Checkpoint(tensors, evaluation.measures))
@@ -59,3 +72,45 @@ def stored_evaluation(run: Run) -> Evaluation | None:
     stored = read_checkpoint(run.evaluation_path)
     arrays = {name: tensor.numpy() for name, tensor in stored.tensors.items()}
     return Evaluation(Visits(arrays["features"], arrays.get("xy"), arrays["sound"]), stored.facts)
+
+
+def current_evaluation(run: Run, threads: int | None = None) -> Evaluation:
+    """The stored evaluation if it is one of the newest good checkpoint, else a new one."""
+    try:
+        stored = stored_evaluation(run)
+    except CheckpointError:  # damaged
+        stored = None
+    newest = newest_checkpoint(run.checkpoints)
+    if stored is not None and newest is not None and stored.measures.get("epoch") == newest.epoch:
+        return stored
+    return evaluate(run, threads=threads)
+
+
+def summary(run: Run, evaluation: Evaluation) -> dict[str, Any]:
+    """All measures with what they were measured on, and means over the heads with their 95 % intervals: plain JSON."""
+    heads, episodes, horizon = evaluation.visits.sound.shape
+    facts: dict[str, Any] = {
+        "run": run.name,
+        "env": run.config["env"],
+        "update": run.config.get("update"),
+        "agents": heads,
+        "episodes": heads * episodes,
+        "horizon": horizon,
+    }
+    means = {}
+    for name in ("entropy_per_head", "kl_between_heads", "covered_cells_per_head"):
+        values = [value for value in evaluation.measures.get(name, []) if value is not None]
+        if values:
+            means[f"{name}_mean"] = vars(mean_of(values))
+    return facts | evaluation.measures | means
+
+
+def world_of(run: Run) -> World | None:
+    """The world of a run, to draw its ground; None for environments that are not ours."""
+    env = str(run.config["env"])
+    if find_id(env) not in IDS.values():
+        return None
+    replicas = make_replicas(env, 1, horizon=1, settings=run.config.get("env_settings"), threads=1)
+    replicas.close()
+    assert isinstance(replicas.env, MujocoVectorEnv)
+    return replicas.env.world

@@ -19,7 +19,7 @@ KL_POINTS = 40_000
 """Particles, of all heads together, that the KL between heads is estimated on."""
 
 PAIR_POINTS, PAIRED_HEADS = 20_000, 64
-"""Particles of all heads together for the KL of every pair, and the most heads that are paired: seconds, not minutes."""
+"""Particles of all heads together for the KL of every pair, and the most heads that are paired: it takes seconds."""
 
 
 def visit(population: Population, replicas: Replicas, horizon: int, seed: int = 0) -> Visits:

@@ -93,11 +93,9 @@ def film(
 ) -> Film:
     """One run's heads, or those of two next to each other, from reset; by default for one episode."""
     _check_worlds(casts)
-    goals = [given for given in (goal, *(_goal_of(cast.run) for cast in reversed(casts))) if given is not None]
-    shots = [
-        _Shot(cast, layout, camera, goals[0] if goals else None, SCENE if len(casts) == 1 else HALF_SCENE)
-        for cast in casts
-    ]
+    task = _task_of(casts, goal)
+    size = SCENE if len(casts) == 1 else HALF_SCENE
+    shots = [_Shot(cast, layout, camera, task, size) for cast in casts]
     rate = shots[0].rate
     every = max(1, math.ceil(rate / FASTEST - 1e-6))
     steps = shots[0].horizon if seconds is None else max(1, round(seconds * rate))
@@ -113,19 +111,17 @@ def film(
 class _Shot:
     """One run's heads on their replicas, before a camera."""
 
-    def __init__(
-        self, cast: Cast, layout: Layout, camera: Camera, goal: Sequence[float] | None, size: tuple[int, int]
-    ) -> None:
+    def __init__(self, cast: Cast, layout: Layout, camera: Camera, task: dict[str, Any], size: tuple[int, int]) -> None:
         self._cast = cast
-        self.horizon = int(cast.run.config.get("horizon", 200))
-        self._replicas = _renderable(cast, self.horizon, goal, layout)
+        self.horizon = int(cast.run.config["horizon"])
+        self._replicas = _renderable(cast, self.horizon, task, layout)
         env = self._replicas.env
         self._close: Callable[[], None] = self._replicas.close
         self._draw: Callable[[], Picture]
         if isinstance(env, MujocoVectorEnv):
             self.rate = 1 / (env.world.model.opt.timestep * env.world.decimation)
-            place = None if goal is None else np.array(goal, np.float64)
-            painter = (_Scene if layout == "scene" else _Grid)(cast, env, camera, place, size)
+            goal = np.array(task["goal"], np.float64) if task else None
+            painter = (_Scene if layout == "scene" else _Grid)(cast, env, camera, goal, size)
             self._draw, self._close = painter.draw, painter.close
         else:
             self.rate = float((env.metadata or {}).get("render_fps") or FASTEST)
@@ -211,14 +207,14 @@ class _Grid:
         self._env.close()
 
 
-def _renderable(cast: Cast, horizon: int, goal: Sequence[float] | None, layout: Layout) -> Replicas:
+def _renderable(cast: Cast, horizon: int, task: dict[str, Any], layout: Layout) -> Replicas:
     """A replica for each head. Our worlds are drawn by us; any other environment must draw itself."""
     config = cast.run.config
     env, settings = str(config["env"]), dict(config.get("env_settings") or {})
     make: dict[str, Any] = {"horizon": horizon, "features": tuple(config.get("features") or ())}
     if find_id(env) in IDS.values():
-        return make_replicas(env, len(cast.heads), settings=settings | {"goal": goal}, **make)
-    if goal is not None:
+        return make_replicas(env, len(cast.heads), settings=settings | task, **make)
+    if task:
         raise UsageError(f"--goal is for our worlds ({', '.join(IDS)}); {env!r} has goals of its own or none")
     if layout == "scene":
         raise UsageError(f"only our worlds ({', '.join(IDS)}) can show all heads in one scene; use --layout grid")
@@ -262,9 +258,14 @@ def _arranged(cast: Cast, tiles: Sequence[Picture]) -> Picture:
     return tiled(named, _columns(len(named)))
 
 
-def _goal_of(run: Run) -> Sequence[float] | None:
-    """The goal that a run was trained for, if any."""
-    return run.config.get("goal") or (run.config.get("env_settings") or {}).get("goal")
+def _task_of(casts: Sequence[Cast], goal: Sequence[float] | None) -> dict[str, Any]:
+    """Settings of the goal task: of the goal asked for, or of the one that the last of the runs was trained for."""
+    config = casts[-1].run.config
+    goal = goal or config.get("goal")
+    if not goal:
+        return {}
+    radius = config.get("goal_radius")
+    return {"goal": list(goal)} | ({} if radius is None else {"goal_radius": radius})
 
 
 def _check_worlds(casts: Sequence[Cast]) -> None:
@@ -277,6 +278,6 @@ def _captions(casts: Sequence[Cast]) -> list[str]:
     """Names above two runs, none above one."""
     if len(casts) == 1:
         return [""]
-    is_jumpstart = casts[-1].run.config.get("command") == "jumpstart"
+    is_jumpstart = casts[-1].run.command == "jumpstart"
     times = ("before: ", "after: ") if is_jumpstart else ("", "")
     return [time + cast.run.name for time, cast in zip(times, casts, strict=True)]

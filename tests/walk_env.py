@@ -1,10 +1,14 @@
-"""A tiny environment of a user's own: a point that walks in the plane, continuous or discrete, and may break."""
+"""A tiny environment of a user's own: a point that walks in the plane, continuous or discrete, and may break.
+
+Its reward is how far east it is, and it succeeds beyond EAST.
+"""
 
 import gymnasium
 import numpy as np
 
 CONTINUOUS = "kmyriad-test/Walk-v0"
 DISCRETE = "kmyriad-test/WalkDiscrete-v0"
+EAST = 1.0
 BROKEN = "kmyriad-test/WalkBroken-v0"
 UNBOUNDED = "kmyriad-test/WalkUnbounded-v0"
 
@@ -31,7 +35,7 @@ class Walk(gymnasium.Env):
         self._place += self.np_random.normal(0, 0.01, 2)
         self._age += 1
         seen = np.full(2, np.nan) if self._breaks_now and self._age > 3 else self._place
-        return seen.astype(np.float32), 0.0, False, False, {}
+        return seen.astype(np.float32), float(self._place[0]), False, False, {"success": self._place[0] > EAST}
 
 
 def register() -> None:
