@@ -27,9 +27,11 @@ def run(arguments: list[str]) -> None:
         raise UsageError("name at least one run's folder:  kmyriad report runs/NAME")
     if command.episodes is not None and command.episodes < 1:
         raise UsageError(f"--episodes must be at least 1; got {command.episodes}")
+    from rich.markup import escape
+
     from kmyriad.progress import say
     from kmyriad.report import write_report
     from kmyriad.runs import open_run
 
     write_report([open_run(path) for path in command.runs], command.out, command.episodes)
-    say(f"wrote {command.out}")
+    say(f"wrote {escape(str(command.out))}")

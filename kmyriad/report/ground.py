@@ -13,7 +13,7 @@ from kmyriad.figures.ground import Extent, fit_extent
 PIXELS = 300
 """Along each side of the picture of heights."""
 
-RELIEF, LIGHT = 60.0, 600.0
+RELIEF, LIGHT = 70.0, 350.0
 """Shades (of 127) that a metre of height adds, and a rise of a metre per metre towards the light in the north-west."""
 
 FREE, WALL, CUT_OFF = "0", "1", "2"

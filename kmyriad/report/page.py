@@ -27,6 +27,8 @@ SCRIPTS = ("elements.js", "curves.js", "paths.js", "map.js", "picker.js", "secti
 
 def write_report(runs: Sequence[Run], out: Path, episodes: int | None = None) -> None:
     """Write a page about `runs` to `out`; `episodes` of each population are shown (None: as many as are stored)."""
+    if out.is_dir():
+        raise UsageError(f"cannot write the page {out}: it is a folder; name a file, such as {out / 'report.html'}")
     sections = [section_of(run, episodes) for run in runs]
     _name_apart(runs, sections)
     _add_videos(runs, sections, out)

@@ -54,7 +54,7 @@ def thinned(xy: NDArray[np.float64], error: float) -> NDArray[np.intp]:
     """(n,), indices of steps, evenly apart and with the first and last, between which lines miss at most `error`."""
     steps = xy.shape[2]
     kept = np.arange(steps)
-    for apart in range(2, max(3, steps // 10)):
+    for apart in range(2, steps // 10 + 1):
         fewer = np.unique(np.append(np.arange(0, steps, apart), steps - 1))
         if _miss(xy, fewer) > error:
             break

@@ -37,12 +37,13 @@ def section_of(run: Run, episodes: int | None = None) -> dict[str, Any]:
     missing: list[str] = []
     rows = attempt("curve", run.metrics, missing) or []
     is_jumpstart = run.config.get("command") == "jumpstart"
+    curve = _curve(rows, ("success", "return") if is_jumpstart else ("entropy",), missing)
     parts = _jumpstart(run, rows, missing) if is_jumpstart else _population(run, rows, episodes, missing)
     return {
         "name": run.name,
         "kind": "jumpstart" if is_jumpstart else "pretraining",
         "settings": json.dumps(run.config, indent=2)[:CONFIG_LETTERS],
-        "curve": _curve(rows, ("success", "return") if is_jumpstart else ("entropy",), missing),
+        "curve": curve,
         **parts,
         "missing": missing,
     }
@@ -51,18 +52,22 @@ def section_of(run: Run, episodes: int | None = None) -> dict[str, Any]:
 def _population(run: Run, rows: list[dict[str, Any]], episodes: int | None, missing: list[str]) -> dict[str, Any]:
     """Summary, heads and, where there are positions, ground, paths and the command to go on with."""
     evaluation = attempt("episodes to show", lambda: _evaluation(run, episodes), missing)
-    world = attempt("map", lambda: _make_world(run.config), missing)
-    per_head = 0 if evaluation is None else evaluation.visits.sound.shape[1]
-    measures = None if evaluation is None else evaluation.measures
-    radius = 1.0 if world is None else world.goal_radius
-    section: dict[str, Any] = {"summary": pretraining_summary(run.config, rows, measures, per_head, radius)}
     if evaluation is None:
-        return section
-    section |= {"heads": _heads(evaluation), "kl_floor": evaluation.measures.get("kl_floor"), "episodes": per_head}
-    if evaluation.visits.xy is None or world is None:
+        return {"summary": pretraining_summary(run.config, rows)}
+    env = attempt("map", lambda: _make_world(run.config), missing)
+    per_head = evaluation.visits.sound.shape[1]
+    cell = None if env is None else env.goal_radius
+    section: dict[str, Any] = {
+        "summary": pretraining_summary(run.config, rows, evaluation.measures, per_head, cell),
+        "heads": _heads(evaluation),
+        "kl_floor": number(evaluation.measures.get("kl_floor")),
+        "episodes": per_head,
+    }
+    if evaluation.visits.xy is None:
         missing.append("No maps and no goals to pick: this environment has no x and y.")
+    if evaluation.visits.xy is None or env is None:
         return section
-    paths = attempt("map", lambda: _paths(evaluation, world), missing) or {}
+    paths = attempt("map", lambda: _paths(evaluation, env), missing) or {}
     return section | paths | {"command": f"kmyriad jumpstart {_shell_path(run.path)} --goal"}
 
 
@@ -72,12 +77,12 @@ def _jumpstart(run: Run, rows: list[dict[str, Any]], missing: list[str]) -> dict
     goal = point(run.config.get("goal"))
     if goal is None:
         return section
-    world = attempt("map", lambda: _make_world(run.config), missing)
-    if world is None:
+    env = attempt("map", lambda: _make_world(run.config), missing)
+    if env is None:
         return section
-    radius = number(run.config.get("goal_radius")) or world.goal_radius
+    radius = number(run.config.get("goal_radius")) or env.goal_radius
     around = np.array([goal[:2]]) + radius * np.array([[-2, -2], [2, 2]])
-    ground = attempt("map", lambda: pack_ground(world.world, around), missing)
+    ground = attempt("map", lambda: pack_ground(env.world, around), missing)
     return section | {"ground": ground, "goal": goal[:2], "goal_radius": radius}
 
 
@@ -87,7 +92,8 @@ def _evaluation(run: Run, episodes: int | None) -> Evaluation:
     checkpoint = attempt("checkpoint", lambda: newest_checkpoint(run.checkpoints), [])
     if stored is not None and (checkpoint is None or _fits(stored, checkpoint.checkpoint.facts.get("epoch"), episodes)):
         return stored
-    say(f"playing fresh episodes of {escape(str(run.path))}")
+    if checkpoint is not None:
+        say(f"playing fresh episodes of {escape(str(run.path))}")
     return evaluate(run, episodes or EPISODES)
 
 

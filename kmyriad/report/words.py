@@ -26,12 +26,23 @@ FEW = 6
 
 
 def pretraining_summary(
-    config: dict[str, Any], rows: Sequence[dict[str, Any]], measures: dict[str, Any] | None, episodes: int, cell: float
+    config: dict[str, Any],
+    rows: Sequence[dict[str, Any]],
+    measures: dict[str, Any] | None = None,
+    episodes: int = 0,
+    cell: float | None = None,
 ) -> list[str]:
-    """Sentences about a population: `rows` are its metrics, `measures` those of `episodes` fresh ones per head."""
-    sentences = [_pretraining(config, rows), _entropy(rows)]
-    if measures is not None:
-        sentences += [_coverage(measures, episodes, cell), _difference(measures)]
+    """Sentences about a population.
+
+    `rows` are its metrics; `measures` are those of `episodes` fresh ones per head, with cells of `cell` metres.
+    """
+    measures = measures or {}
+    sentences = [
+        _pretraining(config, rows),
+        _entropy(rows),
+        _coverage(measures, episodes, cell),
+        _difference(measures),
+    ]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -68,8 +79,8 @@ def point(value: Any) -> list[float] | None:
 
 
 def _pretraining(config: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    agents = config.get("agents")
-    who = {None: "A population", 1: "One head"}.get(agents, f"{agents} heads")
+    agents = number(config.get("agents"))
+    who = "A population" if agents is None else "One head" if agents == 1 else f"{agents} heads"
     return f"{who} explored without reward: {_world(config)}{_amount_of_training(config, rows)}."
 
 
@@ -103,18 +114,18 @@ def _entropy(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _coverage(measures: dict[str, Any], episodes: int, cell: float) -> str:
+def _coverage(measures: dict[str, Any], episodes: int, cell: float | None) -> str:
     together, each = number(measures.get("covered_cells")), measures.get("covered_cells_per_head") or []
     if together is None:
         return ""
     played = f"In {episodes * max(len(each), 1):,} fresh episodes"
-    squares = f"squares of {cell:g} m"
+    squares = "squares" if cell is None else f"squares of {cell:g} m"
     if len(each) < 2:
         return f"{played} it came to {together:,} {squares}."
     best = max(each)
     return (
         f"{played} all heads together came to {together:,} {squares}, {together / max(best, 1):.1f} times as many as"
-        f" the best single head, head {each.index(best)}, with {best:,} in its {episodes:,}."
+        f" the best single head, head {each.index(best)}, with {best:,} squares in its {episodes:,} episodes."
     )
 
 
@@ -153,8 +164,8 @@ def _success(rows: Sequence[dict[str, Any]]) -> str:
     if not known:
         return ""
     last, best = known[-1], max(known, key=lambda row: row["success"])
-    sentence = f"In the last epoch {last['success']:.0%} of its episodes reached the goal"
+    sentence = f"In the last epoch {last['success']:.0%} of the episodes reached the goal"
     half = next((row for row in known if row["success"] >= 0.5 and number(row.get("env_steps")) is not None), None)
     if half is not None:
-        return f"{sentence}; half of them did first after {amount(half['env_steps'])} environment steps."
-    return f"{sentence}; the best epoch had {best['success']:.0%}."
+        return f"{sentence}; it was first half of them or more after {amount(half['env_steps'])} environment steps."
+    return f"{sentence}, in the best epoch {best['success']:.0%}."

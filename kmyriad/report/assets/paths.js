@@ -62,13 +62,15 @@ function rankHeads(paths, goal, radius) {
 
 function standing(paths, head, goal, radius) {
   const arrivals = [];
-  let closest = 0;
+  let closest = 0, nearest = Infinity;
   for (let episode = 0; episode < paths.episodes; episode++) {
     const found = approach(paths, head, episode, goal, radius);
     closest += found.closest / paths.episodes;
+    nearest = Math.min(nearest, found.closest);
     if (found.step !== null) arrivals.push({ episode, step: found.step, point: found.point });
   }
-  return { head, successes: arrivals.length, medianStep: median(arrivals.map((one) => one.step)), closest, arrivals };
+  const medianStep = median(arrivals.map((one) => one.step));
+  return { head, successes: arrivals.length, medianStep, closest, nearest, arrivals };
 }
 
 function median(values) {

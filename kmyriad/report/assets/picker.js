@@ -2,9 +2,10 @@
 
 const SHOWN = 8; // heads in a ranking
 const DRAWN = 5; // of them, whose ways are drawn
+const FADED = 0.22; // opacity of all other ways then
 
 function goalPicker(run, paths) {
-  const state = { goal: null, cursor: null, ranking: [], only: null, view: null, background: null };
+  const state = { goal: null, cursor: null, ranking: [], only: null, view: null, layers: null };
   const canvas = make("canvas", {
     tabindex: "0",
     role: "application",
@@ -26,7 +27,7 @@ function goalPicker(run, paths) {
 
   redrawWithLayout(canvas, () => {
     state.view = mapView(run.ground.extent, canvas.clientWidth, AXES);
-    state.background = background(state.view, run, paths);
+    state.layers = mapLayers(state.view, run, paths);
     redraw();
   });
   canvas.addEventListener("click", (event) => pick(pointUnder(event, canvas, state.view, run)));
@@ -43,15 +44,13 @@ function mapCaption() {
 }
 
 // Ground and all paths change only with the layout: drawn once, aside.
-function background(view, run, paths) {
-  const canvas = document.createElement("canvas");
-  const context = prepareCanvas(canvas, view);
-  clipToMap(context, view, () => {
-    drawGround(context, view, run.ground);
-    drawAllPaths(context, view, paths, run.heads);
-  });
-  drawAxes(context, view);
-  return canvas;
+function mapLayers(view, run, paths) {
+  const ground = document.createElement("canvas"), ways = document.createElement("canvas");
+  const below = prepareCanvas(ground, view), above = prepareCanvas(ways, view);
+  clipToMap(below, view, () => drawGround(below, view, run.ground));
+  drawAxes(below, view);
+  clipToMap(above, view, () => drawAllPaths(above, view, paths, run.heads));
+  return { ground, ways };
 }
 
 function drawPicker(canvas, run, paths, state) {
@@ -59,22 +58,16 @@ function drawPicker(canvas, run, paths, state) {
   if (!view) return;
   canvas.style.aspectRatio = `${view.width} / ${view.height}`;
   const context = prepareCanvas(canvas, view);
-  context.drawImage(state.background, 0, 0, view.width, view.height);
+  context.drawImage(state.layers.ground, 0, 0, view.width, view.height);
+  context.globalAlpha = goal ? FADED : 1;
+  context.drawImage(state.layers.ways, 0, 0, view.width, view.height);
+  context.globalAlpha = 1;
   clipToMap(context, view, () => {
-    if (goal) veil(context, view);
     if (goal) drawRanking(context, view, run, paths, ranking, state.only);
     drawStart(context, view, run.ground);
     if (goal) drawGoal(context, view, goal, run.goal_radius);
     if (state.cursor) drawGoal(context, view, state.cursor, run.goal_radius);
   });
-}
-
-// What is not ranked steps back.
-function veil(context, view) {
-  context.globalAlpha = 0.75;
-  context.fillStyle = cssColour("ground");
-  context.fillRect(0, 0, view.width, view.height);
-  context.globalAlpha = 1;
 }
 
 // The ways of the best heads up to the goal; where none reaches it, all of their ways.
@@ -100,10 +93,10 @@ function pointUnder(event, canvas, view, run) {
   return rounded({ x: view.x((event.clientX - box.left) * ratio), y: view.y((event.clientY - box.top) * ratio) }, run);
 }
 
-// Onto the map, and to decimetres; centimetres where the world is small.
+// Onto the map, and to decimetres; centimetres where goals are small.
 function rounded(point, run) {
   const [left, right, bottom, top] = run.ground.extent;
-  const digits = right - left > 20 ? 1 : 2;
+  const digits = run.goal_radius >= 0.5 ? 1 : 2;
   const clamp = (value, low, high) => Number(Math.min(high, Math.max(low, value)).toFixed(digits));
   return { x: clamp(point.x, left, right), y: clamp(point.y, bottom, top) };
 }
@@ -166,10 +159,14 @@ function verdict(run, goal, kind, ranking) {
   if (start <= run.goal_radius) return `${place} is where episodes start: every head is there at once.`;
   const reaching = ranking.filter((standing) => standing.successes).length;
   if (!reaching) {
-    return `No head ever comes within ${formatMetres(run.goal_radius)} m of ${place}. Ranked by closest approach instead, on average over a head's episodes.`;
+    return `No head ever comes within ${formatMetres(run.goal_radius)} m of ${place}. Ranked by closest approach instead: in a straight line, the mean over a head's episodes.`;
   }
-  const heads = reaching === 1 ? "1 head comes" : `${reaching} heads come`;
-  return `${heads} to ${place}; head ${ranking[0].head} does so most often, in ${percent(ranking[0].successes, run.episodes)} of its episodes.`;
+  const [best, ...others] = ranking.filter((standing) => standing.successes === ranking[0].successes);
+  const rate = percent(best.successes, run.episodes);
+  if (reaching === 1) return `Only head ${best.head} comes to ${place}, in ${rate} of its episodes.`;
+  return others.length
+    ? `${reaching} heads come to ${place}; head ${best.head} is the soonest of the ${others.length + 1} that do so most often, in ${rate} of their episodes.`
+    : `${reaching} heads come to ${place}; head ${best.head} does so most often, in ${rate} of its episodes.`;
 }
 
 function percent(part, whole) {
@@ -199,11 +196,11 @@ function rankingList(run, ranking, highlight) {
 }
 
 function often(standing, run) {
-  return standing.successes ? `${standing.successes} of ${run.episodes} episodes` : `${standing.closest.toFixed(2)} m away`;
+  return standing.successes ? `${standing.successes} of ${run.episodes} episodes` : `${standing.closest.toFixed(2)} m off`;
 }
 
 function soon(standing, run) {
-  if (!standing.successes) return "nearest point of an average episode";
+  if (!standing.successes) return `${standing.nearest.toFixed(2)} m in its best episode`;
   const seconds = (standing.medianStep * run.seconds_per_step).toFixed(1);
   const steps = standing.medianStep === 1 ? "1 step" : `${standing.medianStep} steps`;
   return `median first arrival ${seconds} s (${steps})`;
