@@ -34,7 +34,8 @@ class Group:
     @property
     def label(self) -> str:
         """For legends: what tells it from other groups of the same world."""
-        return ", ".join(str(value) for key, value in self.name.items() if key != "env")
+        words = {"agents": "{} agents"}
+        return ", ".join(words.get(key, "{}").format(value) for key, value in self.name.items() if key != "env")
 
     def mean(self, measure: str) -> Mean | None:
         """Over the runs that have this measure; None if none has."""

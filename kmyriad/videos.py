@@ -1,6 +1,7 @@
 """What the heads of a run do, as moving pictures: all in one scene, or side by side."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -219,7 +220,8 @@ def _renderable(cast: Cast, horizon: int, task: dict[str, Any], layout: Layout) 
     if layout == "scene":
         raise UsageError(f"only our worlds ({', '.join(IDS)}) can show all heads in one scene; use --layout grid")
     try:
-        return make_replicas(env, len(cast.heads), settings=settings | {"render_mode": "rgb_array"}, **make)
+        with warnings.catch_warnings(action="ignore"):  # Gymnasium's own words about a mode it does not know
+            return make_replicas(env, len(cast.heads), settings=settings | {"render_mode": "rgb_array"}, **make)
     except (TypeError, gymnasium.error.Error) as error:
         raise _cannot_render(env, error) from error
 

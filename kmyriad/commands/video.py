@@ -43,6 +43,8 @@ def run(arguments: list[str]) -> None:
     command = tyro.cli(Command, args=arguments, prog="kmyriad video")
     heads = None if command.heads is None else _parse_heads(command.heads)
     _check(command)
+    from rich.markup import escape
+
     from kmyriad.envs.rendering import RenderError
     from kmyriad.mp4 import write_mp4
     from kmyriad.progress import say
@@ -54,8 +56,8 @@ def run(arguments: list[str]) -> None:
         casts.append(choose_heads(open_run(command.against)))
     for cast in casts:
         if cast.left_out:
-            shown = len(cast.heads)
-            say(f"{cast.run.name}: the first {shown} of {shown + cast.left_out} heads; choose others with --heads")
+            shown, name = len(cast.heads), escape(cast.run.name)
+            say(f"{name}: the first {shown} of {shown + cast.left_out} heads; choose others with --heads")
     out = command.out or _default_name(command, casts)
     try:
         made = film(

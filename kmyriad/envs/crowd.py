@@ -27,7 +27,7 @@ class CrowdRenderer:
     def __init__(self, world: World, count: int, width: int, height: int) -> None:
         # Videos have thousands of small pictures: rounder robots would double the time, and nobody would see it.
         quality = world.model.vis.quality
-        quality.numslices, quality.numstacks, quality.numquads = 16, 8, 1
+        quality.numslices, quality.numstacks, quality.numquads = 20, 10, 1
         self._world = world
         drawn = world.model.ngeom + world.model.nsite
         self._canvas = Canvas(world.model, width, height, extra_geoms=count * drawn + 1)
