@@ -5,12 +5,12 @@ Resumable: what is done is kept in a folder, what was interrupted goes on from i
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import redirect_stderr
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from rich.console import Console
@@ -33,21 +33,40 @@ EVALUATION_SEED = 12_345
 Curve = list[dict[str, Any]]
 """Measures of the frozen population, one row per checkpoint."""
 
+Result = TypeVar("Result")
+
 
 def train_all(experiments: Mapping[str, dict[str, Any]], folder: Path, processes: int) -> dict[str, Curve]:
     """The curve of every experiment (a name and `kmyriad.pretrain`'s settings), `processes` at a time."""
+    return side_by_side(train_one, experiments, folder, processes)
+
+
+def side_by_side(
+    experiment: Callable[[Path, dict[str, Any]], Result],
+    settings: Mapping[str, dict[str, Any]],
+    folder: Path,
+    processes: int,
+) -> dict[str, Result]:
+    """What `experiment(folder / name, its settings)` returns for every name, `processes` at a time, a core each."""
     folder.mkdir(parents=True, exist_ok=True)
-    curves = {}
+    results = {}
     with (
         ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool,
         Progress(console=Console(stderr=True)) as progress,
     ):
-        task = progress.add_task("experiments", total=len(experiments))
-        futures = {pool.submit(train_one, folder / name, settings): name for name, settings in experiments.items()}
+        task = progress.add_task("experiments", total=len(settings))
+        futures = {pool.submit(_logged, experiment, folder / name, of_it): name for name, of_it in settings.items()}
         for future in as_completed(futures):
-            curves[futures[future]] = future.result()
+            results[futures[future]] = future.result()
             progress.update(task, advance=1, description=futures[future])
-    return {name: curves[name] for name in experiments}
+    return {name: results[name] for name in settings}
+
+
+def _logged(experiment: Callable[[Path, dict[str, Any]], Result], folder: Path, settings: dict[str, Any]) -> Result:
+    """What it says goes to a file beside its folder."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f"{folder.name}.log"), "a") as log, redirect_stderr(log):
+        return experiment(folder, settings)
 
 
 def train_one(folder: Path, settings: dict[str, Any]) -> Curve:
@@ -57,10 +76,7 @@ def train_one(folder: Path, settings: dict[str, Any]) -> Curve:
         curve: Curve = json.loads(done.read_text())
         return curve
     settings = {"threads": 1, "keep_checkpoints": 10_000, **settings}
-    resume = folder.exists()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_name(f"{folder.name}.log"), "a") as log, redirect_stderr(log):
-        run = kmyriad.pretrain(out=folder, resume=resume, **settings)
+    run = kmyriad.pretrain(out=folder, resume=folder.exists(), **settings)
     curve = list(_measure_checkpoints(run))
     partial = done.with_suffix(".partial")
     partial.write_text(json.dumps(curve, indent=1) + "\n")

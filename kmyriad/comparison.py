@@ -15,7 +15,9 @@ FINAL_ROWS = 10
 """Epochs at the end of a jump-start whose success is averaged."""
 
 HALF = 0.5
-"""Success rate whose first epoch counts as having learnt the task."""
+"""Success rate at which a task counts as learned, in the mean of SMOOTHED_ROWS epochs."""
+
+SMOOTHED_ROWS = 5
 
 Values = Mapping[str, float | None]
 """One run's measures; None for what it does not have."""
@@ -103,16 +105,19 @@ def pretraining_values(evaluation: Evaluation) -> Values:
 
 
 def jumpstart_values(run: Run) -> Values:
-    """From a run's metrics: success at the end, its mean over the steps (area under the curve), steps to one half."""
+    """From a run's metrics: success at the end, its mean over the steps (area under the curve), steps to one half.
+
+    The area begins with no success at step 0, so that the steps of selection and warm-up are paid for.
+    """
     rows = [(row["env_steps"], row["success"]) for row in run.metrics() if row.get("success") is not None]
     if not rows:
         raise UsageError(f"{run.path} has no success rates yet; let it train for an episode first")
     steps, success = np.array(rows, np.float64).T
-    half = np.flatnonzero(success >= HALF)
-    span = steps[-1] - steps[0]
+    lasting = np.array([success[max(0, row - SMOOTHED_ROWS + 1) : row + 1].mean() for row in range(len(rows))])
+    half = np.flatnonzero(lasting >= HALF)
     return {
         "final_success": float(success[-FINAL_ROWS:].mean()),
-        "area": float(np.trapezoid(success, steps) / span) if span else float(success[0]),
+        "area": float(np.trapezoid([0.0, *success], [0.0, *steps]) / steps[-1]),
         "steps_to_half": float(steps[half[0]]) if half.size else None,
         "env_steps": float(steps[-1]),
     }

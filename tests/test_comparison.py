@@ -110,8 +110,8 @@ def test_success_of_a_jumpstart(tmp_path):
     values = jumpstart_values(jumpstart(tmp_path / "a"))
     assert values["final_success"] == pytest.approx(0.9)
     heights = [0.0, 0.2, 0.4, 0.6, 0.8] + [0.9] * 10
-    assert values["area"] == pytest.approx((sum(heights) - 0.45) / 14)
-    assert values["steps_to_half"] == 5000
+    assert values["area"] == pytest.approx((sum(heights) - 0.45) / 16)  # from no success at step 0
+    assert values["steps_to_half"] == 7000  # the mean of five epochs
     assert values["env_steps"] == 16_000
 
 
@@ -126,7 +126,7 @@ def test_a_jumpstart_that_never_learns_has_no_steps_to_half(tmp_path):
     a, b, c = 0.9, 0.1, 0.2 * 2 / 10 + 0.5 * 8 / 10
     assert final.mean == pytest.approx((a + b + c) / 3)
     assert final.margin == pytest.approx(T_OF_3_RUNS * np.std([a, b, c], ddof=1) / 3**0.5)
-    assert (group.mean("steps_to_half").mean, group.mean("steps_to_half").count) == (7000, 2)
+    assert (group.mean("steps_to_half").mean, group.mean("steps_to_half").count) == (10_000, 2)
 
 
 def test_mixed_runs_make_two_tables_and_figures(tmp_path, seeds, capsys):

@@ -1,0 +1,138 @@
+"""Is a jump-start worth it? Goals beyond 4.5 m, learned from a population, from one max-entropy policy, from nothing.
+
+For every world and seed a population and a single policy are pretrained on the same number of steps; then each goal is
+learned from the population's best head (`best`), from the single policy (`single`) and from the best of ten random
+heads (`random`). The steps that selecting a head takes count. Compared is the area under the success curve, that is the
+mean success over all steps, with the success at the end and the steps to 50 %.
+
+Resumable: run it again and it goes on.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from experiments import side_by_side
+from rich.console import Console
+from rich.table import Table
+
+import kmyriad
+from kmyriad import figures
+from kmyriad.comparison import jumpstart_values
+from kmyriad.envs import find_id
+from kmyriad.goals import AFFORDABLE, Annulus, draw_goals
+from kmyriad.intervals import mean_of
+from kmyriad.runs import Run
+
+WORLDS = ("ant-empty", "ant-maze")
+INITS = ("best", "single", "random")
+FARTHEST = 7.0
+"""Metres from the start, of the goals; the nearest lie where plain PPO gives up."""
+GOAL_SEED = 7
+LEAST_AREA = 0.005
+"""An area below this counts as this in ratios: the curve of a run that never succeeds has none."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--worlds", nargs="*", default=list(WORLDS), choices=WORLDS, help="some of the worlds")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... (default: %(default)s)")
+    parser.add_argument("--goals", type=int, default=3, help="goals per world (default: %(default)s)")
+    parser.add_argument("--pretrain-epochs", type=int, default=320, help="of 5,000 steps (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=120, help="of 5,000 steps, each goal (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=2, help="runs at a time, a core each (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path("runs/jumpstart"), help="where runs are kept")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the success curves there")
+    arguments = parser.parse_args()
+    found = learn(arguments)
+    ratios: dict[str, float] = {}
+    for world in arguments.worlds:
+        runs = {init: [found[name] for name in names_of(world, init, arguments)] for init in INITS}
+        areas = show(world, runs)
+        for other in ("random", "single"):
+            ratios[f"auc_best_vs_{other}_{world}"] = areas["best"] / max(areas[other], LEAST_AREA)
+        if arguments.pictures:
+            curves = {init: [run.metrics() for run in of_init] for init, of_init in runs.items()}
+            figures.save(figures.success_curves(curves), arguments.pictures / f"jumpstart-{world}")
+    table = Table("figure", "value")
+    for name, value in ratios.items():
+        table.add_row(name, f"{value:.3g}")
+    Console().print(table)
+    if arguments.json:
+        values = {name: jumpstart_values(run) for name, run in found.items()}
+        arguments.json.write_text(json.dumps({"figures": ratios, "runs": values}, indent=1) + "\n")
+
+
+def names_of(world: str, init: str, arguments: argparse.Namespace) -> list[str]:
+    return [f"{world}-{init}-{seed}-goal-{goal}" for seed in range(arguments.seeds) for goal in range(arguments.goals)]
+
+
+def learn(arguments: argparse.Namespace) -> dict[str, Run]:
+    """The jump-start runs by name, after the pretraining that they need."""
+    folder, seeds = arguments.folder, range(arguments.seeds)
+    pretraining = {
+        source_name(world, agents, seed): {
+            "env": world, "agents": agents, "seed": seed, "epochs": arguments.pretrain_epochs
+        }
+        for world in arguments.worlds
+        for seed in seeds
+        for agents in (10, 1)
+    }  # fmt: skip
+    side_by_side(pretrain_one, pretraining, folder, arguments.processes)
+    fine_tuning: dict[str, dict[str, Any]] = {}
+    for world in arguments.worlds:
+        goals = goals_of(world, arguments.goals)
+        for seed in seeds:
+            for index, goal in enumerate(goals):
+                for init in INITS:
+                    source = folder / source_name(world, 1 if init == "single" else 10, seed)
+                    settings = {"source": source, "init": init, "goal": goal, "seed": seed, "epochs": arguments.epochs}
+                    fine_tuning[f"{world}-{init}-{seed}-goal-{index}"] = settings
+    side_by_side(jumpstart_one, fine_tuning, folder, arguments.processes)
+    return {name: kmyriad.open_run(folder / name) for name in fine_tuning}
+
+
+def source_name(world: str, agents: int, seed: int) -> str:
+    return f"{world}-{agents}-heads-{seed}"
+
+
+def goals_of(world: str, count: int) -> list[tuple[float, ...]]:
+    env = gymnasium.make(find_id(world))
+    terrain, radius = env.unwrapped.world.terrain, env.unwrapped.world.goal_radius  # type: ignore[attr-defined]
+    env.close()
+    goals = draw_goals(terrain, Annulus(AFFORDABLE, FARTHEST), count, radius, GOAL_SEED)
+    return [tuple(round(float(number), 2) for number in goal) for goal in goals]
+
+
+def pretrain_one(folder: Path, settings: dict[str, Any]) -> None:
+    kmyriad.pretrain(out=folder, resume=folder.exists(), threads=1, **settings)
+
+
+def jumpstart_one(folder: Path, settings: dict[str, Any]) -> None:
+    if folder.exists():
+        kmyriad.jumpstart(out=folder, resume=True, epochs=settings["epochs"])
+    else:
+        kmyriad.jumpstart(out=folder, threads=1, **settings)
+
+
+def show(world: str, runs: dict[str, list[Run]]) -> dict[str, float]:
+    """Print a world's table; returns the mean area under the success curve of every init."""
+    table = Table("start", "area under the curve", "success at the end", "steps to 50 %", "runs", title=world)
+    areas = {}
+    for init, of_init in runs.items():
+        values = [jumpstart_values(run) for run in of_init]
+        area, final = (mean_of([float(value[name] or 0) for value in values]) for name in ("area", "final_success"))
+        steps = [value["steps_to_half"] for value in values if value["steps_to_half"] is not None]
+        reached = f"{np.median(steps):,.0f} ({len(steps)} of {len(values)})" if steps else f"none of {len(values)}"
+        table.add_row(init, str(area), str(final), reached, str(len(values)))
+        areas[init] = area.mean
+    Console().print(table)
+    return areas
+
+
+if __name__ == "__main__":
+    main()
