@@ -1,0 +1,111 @@
+"""The paper's PointMaze figure: two heads on a ring, then a goal across the loop, fine-tuned from each of them.
+
+python examples/ring.py --folder runs/ring --out pictures/ring
+
+Two agents explore the ring without reward; each head is then fine-tuned to the same goal. Run again, it goes on.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+import kmyriad
+from kmyriad import figures
+from kmyriad.evaluating import world_of
+from kmyriad.figures.colours import head_colour
+from kmyriad.figures.ground import draw_terrain
+from kmyriad.figures.look import FULL, new_figure
+from kmyriad.jumpstarting import config_of, task_of
+from kmyriad.rollout import Visits, collect
+from kmyriad.runs import Run
+from kmyriad.training_state import load_population
+
+GOAL = (0.0, 2.0)
+EPISODES = 50
+EXTENT = (-3.5, 3.5, -3.5, 3.5)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("runs/ring"), help="where runs are kept")
+    parser.add_argument("--out", type=Path, default=Path("pictures/ring"), help="the picture, without its ending")
+    parser.add_argument("--seed", type=int, default=0, help="of all runs (default: %(default)s)")
+    arguments = parser.parse_args()
+    pretrained = explore(arguments.folder / "pretrained", arguments.seed)
+    solved = [solve(arguments.folder / f"head-{head}", pretrained, head, arguments.seed) for head in (0, 1)]
+    before = kmyriad.evaluate(pretrained, episodes=2 * EPISODES).visits
+    after = [play(run) for run in solved]
+    draw(pretrained, before, after, arguments.out)
+    for head, (visits, success) in enumerate(after):
+        print(f"head {head}: success {success:.2f}, {way_round(visits)}")
+
+
+def explore(folder: Path, seed: int) -> Run:
+    """Two agents on the ring, without reward."""
+    if folder.exists():
+        return kmyriad.pretrain(out=folder, resume=True)
+    return kmyriad.pretrain("point-maze", agents=2, out=folder, seed=seed, epochs=160)
+
+
+def solve(folder: Path, source: Run, head: int, seed: int) -> Run:
+    """One head, fine-tuned to the goal."""
+    if folder.exists():
+        return kmyriad.jumpstart(out=folder, resume=True)
+    return kmyriad.jumpstart(source.path, goal=GOAL, head=head, out=folder, seed=seed, epochs=120)
+
+
+def play(run: Run) -> tuple[Visits, float]:
+    """Fresh episodes of a fine-tuned policy, and its success rate."""
+    task = task_of(config_of(run))
+    replicas = task.replicas(EPISODES)
+    replicas.start(seed=1)
+    trajectory = collect(replicas, load_population(run), task.horizon, seed=1, epoch=0)
+    replicas.close()
+    return trajectory.visits, float(trajectory.success.any(axis=-1).mean())
+
+
+def way_round(visits: Visits) -> str:
+    """By which side episodes go: whether x is positive or negative at half height."""
+    assert visits.xy is not None
+    x, y = visits.xy[0, :, :, 0], visits.xy[0, :, :, 1]
+    east = (x > 0) & (np.abs(y) < 0.5)
+    west = (x < 0) & (np.abs(y) < 0.5)
+    return (
+        f"{east.any(axis=1).mean():.0%} of the episodes go round by the east, {west.any(axis=1).mean():.0%} by the west"
+    )
+
+
+def draw(run: Run, before: Visits, after: list[tuple[Visits, float]], out: Path) -> None:
+    """Two maps per head: where it went without reward, and how it goes to the goal."""
+    assert before.xy is not None
+    world = world_of(run)
+    assert world is not None
+    figure = new_figure(FULL, FULL / 4 + 0.35)
+    for head in (0, 1):
+        visits, success = after[head]
+        assert visits.xy is not None
+        for column, (paths, title) in enumerate(
+            [
+                (before.xy[head], f"head {head}, without reward"),
+                (visits.xy[0], f"head {head}, to the goal: {success:.0%}"),
+            ]
+        ):
+            axes = figure.add_subplot(1, 4, 2 * head + column + 1)
+            draw_terrain(axes, world, EXTENT)
+            for path in paths:
+                axes.plot(*path.T, color=head_colour(head, 2), linewidth=0.4, alpha=0.4)
+            axes.plot(*world.terrain.start, marker="x", color="black", markersize=4)
+            if column:
+                axes.plot(*GOAL, marker="*", color="black", markersize=7)
+            axes.set_title(title, fontsize=7)
+            axes.set_xlabel("x (m)", fontsize=7)
+            axes.set_ylabel("y (m)" if not head and not column else "", fontsize=7)
+            axes.tick_params(labelsize=6)
+    figure.set_layout_engine("constrained")
+    png, _ = figures.save(figure, out)
+    print(png)
+
+
+if __name__ == "__main__":
+    main()
