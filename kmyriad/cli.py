@@ -18,6 +18,8 @@ COMMANDS = {
 }
 """Each is a module of `kmyriad.commands`."""
 
+RESUMABLE = ("pretrain", "jumpstart")
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; bad input is one sentence on stderr and exit code 2."""
@@ -37,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"kmyriad: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        print("kmyriad: stopped; go on with the same --out and --resume", file=sys.stderr)
+        goes_on = "; go on with the same --out and --resume" if arguments[0] in RESUMABLE else ""
+        print(f"kmyriad: stopped{goes_on}", file=sys.stderr)
         sys.exit(130)
 
 
