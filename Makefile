@@ -6,11 +6,8 @@ INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 
 .PHONY: demo test test-slow lint bench bench-learning setup clean
 
-demo: setup ## train ten Ants without reward, draw where each goes (again: goes on where it was)
-	if [ -e runs/demo/config.json ]; then $(BIN)/kmyriad pretrain --out runs/demo --resume; \
-	else $(BIN)/kmyriad pretrain ant-empty --out runs/demo; fi
-	$(BIN)/kmyriad runs
-	$(BIN)/python examples/heads.py runs/demo --out pictures
+demo: setup ## explore without reward, jump-start a head to a goal, write a page (again: goes on where it was)
+	$(BIN)/python examples/demo.py
 
 test: setup lint ## everything a change must pass, in a few minutes
 	$(BIN)/python -m pytest

@@ -131,7 +131,7 @@ class PretrainConfig:
     """actor_critic learns fastest; reinforce is the paper's single gradient step; trust_region is MEPOL's."""
     learning_rate: float = 1e-3
     """Adam's rate; actor_critic only starts with it and steers it by target_kl."""
-    gamma: float = 0.97
+    gamma: float = 0.99
     """actor_critic: discount per control step."""
     gae_lambda: float = 0.95
     """actor_critic: how far advantages trust rewards over the critic; 0 is one step, 1 to the end."""
@@ -162,7 +162,7 @@ class PretrainConfig:
     """Hidden size of each agent's own layer."""
     activation: Activation = "elu"
     """Of all hidden layers; the paper has relu."""
-    initial_sigma: float = 0.22
+    initial_sigma: float = 0.18
     """Standard deviation of the raw actions at the start; at 1 the Ant ends up on its back."""
     sigma_min: float = 0.01
     """Smallest standard deviation."""

@@ -74,13 +74,13 @@ class JumpstartConfig:
     """Times that an epoch's steps are gone through."""
     minibatches: int = 4
     """Gradient steps per pass."""
-    target_kl: float | None = 0.02
+    target_kl: float | None = 0.03
     """Change of the policy per epoch that its learning rate is steered to, nats; none keeps the rate."""
     entropy_bonus: float = 0.0
     """Weight of the entropy of the actions."""
     largest_gradient: float = 0.5
     """Longer gradients are cut to this norm."""
-    critic: tuple[int, ...] = (256, 256)
+    critic: tuple[int, ...] = (128, 128)
     """Hidden sizes of the value function."""
 
     threads: int | None = None
