@@ -39,16 +39,19 @@ def actor_critic(
 ) -> UpdateReport:
     """Improve all agents on `rewards` (m, p, L), which count where the trajectory is sound.
 
-    The first of the optimizer's groups has the policies' parameters. With `critic_only` the policies stay as they are.
+    The first of the optimizer's groups has the policies' parameters. With `critic_only` the policies stay as they are,
+    and so does that of an agent whose rewards are all alike: they tell nothing, and noise would wear away what it can.
     """
     observations = population.normaliser(trajectory.observations)
     values, advantages = _evaluate(population, critic, observations, trajectory, rewards, settings)
     sound = torch.from_numpy(trajectory.sound)
+    informed = rewards.amax(dim=(1, 2), keepdim=True) > rewards.amin(dim=(1, 2), keepdim=True)
+    critic_only = critic_only or not bool(informed.any())
     batch = _Batch(
         observations.flatten(1, 2),
         trajectory.actions.flatten(1, 2),
         trajectory.log_probs.flatten(1, 2),
-        _standardise(advantages, sound, per_agent=True).flatten(1, 2),
+        (_standardise(advantages, sound, per_agent=True) * informed).flatten(1, 2),
         (advantages + values).flatten(1, 2),
         sound.flatten(1, 2).float(),
     )

@@ -204,6 +204,20 @@ def test_a_critic_that_warms_up_leaves_the_policies_alone():
     assert all(torch.equal(before[name], tensor) for name, tensor in population.state_dict().items())
 
 
+def test_rewards_that_are_all_alike_move_no_policy():
+    population, critic, optimizer, trajectory, rewards = setup()
+    rewards[0], rewards[1:] = rewards[0], 0.0
+    settings = replace(SETTINGS, entropy_bonus=0.0)
+    actor_critic(population, critic, optimizer, trajectory, rewards, settings, np.random.default_rng(0))
+    assert population.adapter_weight.grad[0].abs().sum() > 0
+    assert population.adapter_weight.grad[1:].abs().sum() == 0
+    population, critic, optimizer, trajectory, rewards = setup()
+    before, rate = [p.detach().clone() for p in population.parameters()], optimizer.param_groups[0]["lr"]
+    actor_critic(population, critic, optimizer, trajectory, rewards * 0, settings, np.random.default_rng(0))
+    assert all(torch.equal(a, b) for a, b in zip(before, population.parameters(), strict=True))
+    assert optimizer.param_groups[0]["lr"] == rate
+
+
 def test_without_a_target_the_rate_stays():
     population, critic, optimizer, trajectory, rewards = setup()
     rate = optimizer.param_groups[0]["lr"]
