@@ -39,6 +39,21 @@ def test_pretrain_resume_and_runs(tmp_path):
     assert len(list_runs(tmp_path / "runs")) == 2
 
 
+def test_from_a_population_to_a_jumpstart(tmp_path):
+    kmyriad("pretrain", "point-maze", *SMALL, "--segment", "6", "--out", "heads", folder=tmp_path)
+    shown = kmyriad("select", "heads", "--goal", "1", "-2", "--steps", "200", folder=tmp_path).stdout
+    assert "kmyriad jumpstart heads --goal 1 -2 --head" in shown
+    stored = kmyriad("select", "heads", "--goal", "-1", "-2", "--stored", folder=tmp_path).stdout
+    assert "0 environment steps were simulated" in stored
+    quick = ["--replicas", "4", "--critic", "8", "--epochs", "3", "--selection-steps", "200", "--out", "there"]
+    out = kmyriad("jumpstart", "heads", "--goal", "-1", "-2", *quick, folder=tmp_path)
+    assert "epoch 3/3" in out.stderr
+    kmyriad("jumpstart", "--out", "there", "--resume", "--epochs", "4", folder=tmp_path)
+    run = open_run(tmp_path / "there")
+    assert (run.epochs_done, run.config["goal"], run.config["env"]) == (4, [-1.0, -2.0], "point-maze")
+    assert "jumpstart" in kmyriad("runs", str(tmp_path), folder=tmp_path).stdout
+
+
 def test_a_preset_and_flags_on_top_of_it(tmp_path):
     small = [*SMALL, "--preset", "paper", "--out", "here", "--learning-rate", "0.01"]
     kmyriad("pretrain", "point-maze", *small, folder=tmp_path)
@@ -57,6 +72,10 @@ def test_help_explains_every_setting(tmp_path):
     ("arguments", "message"),
     [
         (["pretrin"], "unknown command 'pretrin' (did you mean 'pretrain'?)"),
+        (["select", "nowhere", "--goal", "1", "2"], "there is no run folder nowhere"),
+        (["jumpstart", "nowhere", "--goal", "1", "2"], "there is no run folder nowhere"),
+        (["jumpstart", "ant-empty", "--init", "random"], "ant-empty has no reward without a goal"),
+        (["jumpstart", "--resume"], "--resume needs the run's folder"),
         (["pretrain", "ant-mase"], "unknown environment 'ant-mase' (did you mean 'ant-maze'?)"),
         (["pretrain", "ant-maze", "--agents", "7", "--replicas", "500"], "use 497 or 504 replicas, or 5 or 10 agents"),
         (["pretrain", "ant-maze", "--agents", "0"], "agents must be between 1 and 10000; got 0"),

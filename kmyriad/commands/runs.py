@@ -21,30 +21,31 @@ class Command:
 
 
 def run(arguments: list[str]) -> None:
-    from rich.console import Console
     from rich.table import Column, Table
 
+    from kmyriad.commands.output import output
     from kmyriad.runs import list_runs
 
     command = tyro.cli(Command, args=arguments, prog="kmyriad runs")
     runs = list_runs(command.root)
     if not runs:
         raise UsageError(f"no runs in {command.root}; start one with: kmyriad pretrain")
-    table = Table(Column("run", overflow="fold"), "world", "agents", "epochs", "env steps", "entropy", "state")
+    columns = ("command", "world", "agents", "epochs", "env steps", "reached", "state")
+    table = Table(Column("run", overflow="fold"), *columns)
     for one in runs:
         table.add_row(*_row(one))
-    Console().print(table)
+    output().print(table)
 
 
 def _row(run: "Run") -> tuple[str, ...]:
     config = run.config
+    named = (str(run.path), run.command, str(config.get("env")), str(config.get("agents", config.get("top"))))
     try:
         rows = run.metrics()
     except UsageError as error:
-        return str(run.path), str(config.get("env")), str(config.get("agents")), "-", "-", "-", str(error)
+        return *named, "-", "-", "-", str(error)
     last = rows[-1] if rows else {}
     state = "finished" if run.is_finished else "can be resumed"
-    entropy = f"{last['entropy']:.3f}" if last.get("entropy") is not None else "-"
+    reached = [f"{name} {last[name]:.2f}" for name in ("entropy", "success") if last.get(name) is not None]
     done = f"{last.get('epoch', 0)}/{config.get('epochs')}"
-    steps = f"{last.get('env_steps', 0):,}"
-    return str(run.path), str(config.get("env")), str(config.get("agents")), done, steps, entropy, state
+    return *named, done, f"{last.get('env_steps', 0):,}", *(reached or ["-"])[:1], state

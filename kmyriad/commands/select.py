@@ -64,10 +64,11 @@ def run(arguments: list[str]) -> None:
 
 def show(ranking: "Ranking", has_goal: bool, env_steps: int) -> None:
     """Print the table and, in a sentence, what it says."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    from kmyriad.commands.output import output
+
+    console = output()
     table = Table("head", "success", "95 % interval", "closest, m" if has_goal else "return", "episodes")
     for standing in ranking.standings:
         low, high = standing.interval
