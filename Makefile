@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow lint bench bench-learning setup clean
+.PHONY: demo test test-slow lint bench bench-jumpstart bench-learning setup clean
 
 demo: setup ## explore without reward, jump-start a head to a goal, write a page (again: goes on where it was)
 	$(BIN)/python examples/demo.py
@@ -25,6 +25,11 @@ bench: $(VENV)/.bench ## compare speeds; writes benchmarks/results/
 	$(BIN)/python benchmarks/stepping.py --json benchmarks/results/stepping.json
 	$(BIN)/python benchmarks/epoch.py --json benchmarks/results/epoch.json
 	$(BIN)/python benchmarks/learning.py --timing --json benchmarks/results/timing.json
+	$(BIN)/python benchmarks/ppo.py --json benchmarks/results/ppo.json
+
+bench-jumpstart: setup ## jump-starts against baselines, three seeds and goals: an hour or two, resumable
+	mkdir -p benchmarks/results
+	$(BIN)/python benchmarks/jumpstart.py --json benchmarks/results/jumpstart.json --pictures pictures
 
 bench-learning: setup ## learning curves of all update rules in all worlds, three seeds: hours, resumable
 	mkdir -p benchmarks/results

@@ -1,5 +1,7 @@
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from kmyriad.presets import jumpstart_preset
 from kmyriad.runs import open_run
 from kmyriad.training_state import load_population
 from tests import walk_env
+from tests.test_benchmarks import BENCHMARKS
 from tests.test_pretraining import last_bytes, rows_of
 
 walk_env.register()
@@ -164,3 +167,13 @@ def test_the_paper_preset_is_its_table():
         assert (preset.gamma, preset.gae_lambda, preset.largest_gradient) == (0.99, 0.95, 0.5)
         assert (preset.horizon, preset.replicas, preset.target_kl) == (600, 300, None)
         assert preset.epochs * preset.replicas * preset.horizon == pytest.approx(1e7, rel=0.01)
+
+
+@pytest.mark.slow
+def test_ppo_learns_what_stable_baselines3_learns(tmp_path):
+    """Pendulum-v1, the same steps, a seed each: at least nine tenths of its rise above the untrained policy."""
+    pytest.importorskip("stable_baselines3", reason="comes with the `bench` extra")
+    report = tmp_path / "report.json"
+    command = [sys.executable, BENCHMARKS / "ppo.py", "--seeds", "1", "--json", report]
+    subprocess.run(command, capture_output=True, text=True, check=True, timeout=1800)
+    assert json.loads(report.read_text())["figures"]["return_vs_sb3"] > 0.9

@@ -51,7 +51,7 @@ def actor_critic(
         observations.flatten(1, 2),
         trajectory.actions.flatten(1, 2),
         trajectory.log_probs.flatten(1, 2),
-        (_standardise(advantages, sound, per_agent=True) * informed).flatten(1, 2),
+        (_standardise(advantages, sound) * informed).flatten(1, 2),
         (advantages + values).flatten(1, 2),
         sound.flatten(1, 2).float(),
     )
@@ -150,17 +150,12 @@ def _mean(values: Tensor, weights: Tensor) -> Tensor:
     return (weights * values).sum() / weights.sum().clamp(min=1)
 
 
-def _standardise(values: Tensor, sound: Tensor, *, per_agent: bool = False) -> Tensor:
-    """(m, p, L), `values` at mean 0 and deviation 1 where `sound`, over all agents or each by itself, and 0 elsewhere.
-
-    Advantages are compared within an agent: else those that roam far drown the others, which then never learn to.
-    """
-    axes = (1, 2) if per_agent else (0, 1, 2)
-    values = torch.where(sound, values, 0.0)
-    count = sound.sum(axes, keepdim=True)
-    centred = torch.where(sound, values - values.sum(axes, keepdim=True) / count.clamp(min=1), 0.0)
-    deviation = (centred.square().sum(axes, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
-    return centred / (deviation + 1e-8)
+def _standardise(values: Tensor, sound: Tensor) -> Tensor:
+    """`values` at mean 0 and deviation 1 where `sound`, and 0 elsewhere."""
+    counted = values[sound]
+    if counted.numel() < 2:
+        return torch.zeros_like(values)
+    return (values - counted.mean()) / (counted.std() + 1e-8) * sound
 
 
 def _steer_rate(optimizer: torch.optim.Optimizer, kl: float, target: float) -> None:

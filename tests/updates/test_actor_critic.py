@@ -64,7 +64,8 @@ def reference_loss(population, critic, trajectory, rewards):
         )
         rows.append((agent, replica, step, advantage))
     counted = [row for row in rows if trajectory.sound[row[:3]]]
-    own = [np.array([row[3] for row in counted if row[0] == agent]) for agent in range(AGENTS)]
+    advantages = np.array([row[3] for row in counted])
+    mean, deviation = advantages.mean(), advantages.std(ddof=1)
     losses = []
     for agent, replica, step, advantage in counted:
         observation = trajectory.observations[agent, replica, step]
@@ -72,7 +73,7 @@ def reference_loss(population, critic, trajectory, rewards):
         entropy = reference_entropy(policy, agent)
         now = float(policy.log_prob(trajectory.actions[agent, replica, step])[agent])
         ratio = math.exp(now - float(trajectory.log_probs[agent, replica, step]))
-        scaled = (advantage - own[agent].mean()) / (own[agent].std(ddof=1) + 1e-8)
+        scaled = (advantage - mean) / (deviation + 1e-8)
         gain = min(ratio * scaled, min(max(ratio, 1 - SETTINGS.clip), 1 + SETTINGS.clip) * scaled)
         value = float(values[agent, replica, step])
         wanted = advantage + value
