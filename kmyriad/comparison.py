@@ -9,15 +9,14 @@ import numpy as np
 from kmyriad.errors import UsageError
 from kmyriad.evaluating import Evaluation, current_evaluation
 from kmyriad.intervals import Mean, mean_of
+from kmyriad.metrics import smoothed
 from kmyriad.runs import Run
 
 FINAL_ROWS = 10
 """Epochs at the end of a jump-start whose success is averaged."""
 
 HALF = 0.5
-"""Success rate at which a task counts as learned, in the mean of SMOOTHED_ROWS epochs."""
-
-SMOOTHED_ROWS = 5
+"""Smoothed success rate at which a task counts as learned."""
 
 Values = Mapping[str, float | None]
 """One run's measures; None for what it does not have."""
@@ -113,8 +112,7 @@ def jumpstart_values(run: Run) -> Values:
     if not rows:
         raise UsageError(f"{run.path} has no success rates yet; let it train for an episode first")
     steps, success = np.array(rows, np.float64).T
-    lasting = np.array([success[max(0, row - SMOOTHED_ROWS + 1) : row + 1].mean() for row in range(len(rows))])
-    half = np.flatnonzero(lasting >= HALF)
+    half = np.flatnonzero(np.array(smoothed(success.tolist())) >= HALF)
     return {
         "final_success": float(success[-FINAL_ROWS:].mean()),
         "area": float(np.trapezoid([0.0, *success], [0.0, *steps]) / steps[-1]),

@@ -25,6 +25,8 @@ numbers of different epochs compare and cost little. Both depend on the number o
 POINTS_IN_XY = 100_000
 """The entropy in x and y is estimated on at most this many particles: it is only looked at, never maximised."""
 
+SMOOTHED_EPOCHS = 5
+
 STILL = 0.01
 """A head counts as standing still when its replicas roam less than this part of what the median head's do."""
 
@@ -92,6 +94,12 @@ def success_metrics(trajectory: ParallelTrajectory, horizon: int, counts: bool) 
         "episodes": int(trajectory.ends.sum()) if counts else 0,
         "return": float(trajectory.rewards.mean()) * steps_per_episode,
     }
+
+
+def smoothed(success: Sequence[float]) -> list[float]:
+    """The mean of each epoch and those before it, SMOOTHED_EPOCHS in all: single epochs rest on few episodes."""
+    windows = (success[max(0, last + 1 - SMOOTHED_EPOCHS) : last + 1] for last in range(len(success)))
+    return [float(np.mean(window)) for window in windows]
 
 
 def timings(steps: int, seconds: float) -> dict[str, float]:

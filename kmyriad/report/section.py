@@ -18,6 +18,7 @@ from kmyriad.envs.mujoco_vector import MujocoVectorEnv
 from kmyriad.errors import UsageError
 from kmyriad.evaluating import EPISODES, Evaluation, evaluate, stored_evaluation
 from kmyriad.figures.colours import head_colour
+from kmyriad.metrics import smoothed
 from kmyriad.progress import say
 from kmyriad.report.attempt import attempt
 from kmyriad.report.ground import pack_ground
@@ -143,6 +144,8 @@ def _curve(rows: list[dict[str, Any]], names: tuple[str, ...], missing: list[str
     for name in names:
         pairs = [(number(row.get("env_steps")), number(row.get(name))) for row in rows]
         known = [(x, y) for x, y in pairs if x is not None and y is not None]
+        if name == "success":
+            known = list(zip([x for x, _ in known], smoothed([y for _, y in known]), strict=True))
         shown = known[:: -max(1, math.ceil(len(known) / CURVE_POINTS))][::-1]
         if known:
             return {"name": name, "x": [x for x, _ in shown], "y": [float(f"{y:.5g}") for _, y in shown]}

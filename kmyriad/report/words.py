@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from kmyriad.metrics import smoothed
+
 WORLDS = {
     "ant-empty": "the Ant on open flat ground",
     "ant-maze": "the Ant in a maze",
@@ -163,9 +165,10 @@ def _success(rows: Sequence[dict[str, Any]]) -> str:
     known = [row for row in rows if number(row.get("success")) is not None]
     if not known:
         return ""
-    last, best = known[-1], max(known, key=lambda row: row["success"])
-    sentence = f"In the last epoch {last['success']:.0%} of the episodes reached the goal"
-    half = next((row for row in known if row["success"] >= 0.5 and number(row.get("env_steps")) is not None), None)
+    rates = smoothed([row["success"] for row in known])
+    sentence = f"In the last epochs {rates[-1]:.0%} of the episodes reached the goal"
+    paired = zip(known, rates, strict=True)
+    half = next((row for row, rate in paired if rate >= 0.5 and number(row.get("env_steps")) is not None), None)
     if half is not None:
         return f"{sentence}; it was first half of them or more after {amount(half['env_steps'])} environment steps."
-    return f"{sentence}, in the best epoch {best['success']:.0%}."
+    return f"{sentence}."

@@ -2,7 +2,7 @@
 
 const QUANTITIES = {
   entropy: { title: "Entropy of all heads together", axis: "entropy (nats)", show: (value) => value.toFixed(2) },
-  success: { title: "Success rate", axis: "success rate (%)", show: (value) => `${value.toFixed(0)} %`, range: [0, 100] },
+  success: { title: "Success rate", axis: "success rate (%), mean of 5 epochs", show: (value) => `${value.toFixed(0)} %`, range: [0, 100] },
   return: { title: "Return", axis: "return per episode", show: (value) => value.toPrecision(4) },
 };
 
