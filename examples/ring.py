@@ -45,14 +45,14 @@ def explore(folder: Path, seed: int) -> Run:
     """Two agents on the ring, without reward."""
     if folder.exists():
         return kmyriad.pretrain(out=folder, resume=True)
-    return kmyriad.pretrain("point-maze", agents=2, out=folder, seed=seed, horizon=300, epochs=160)
+    return kmyriad.pretrain("point-maze", agents=2, out=folder, seed=seed, horizon=100, epochs=160)
 
 
 def solve(folder: Path, source: Run, head: int, seed: int) -> Run:
     """One head, fine-tuned to the goal."""
     if folder.exists():
         return kmyriad.jumpstart(out=folder, resume=True)
-    return kmyriad.jumpstart(source.path, goal=GOAL, head=head, out=folder, seed=seed, epochs=120)
+    return kmyriad.jumpstart(source.path, goal=GOAL, head=head, out=folder, seed=seed, epochs=60)
 
 
 def play(run: Run) -> tuple[Visits, float]:

@@ -1,5 +1,6 @@
 """The command line: which command, and how it ends."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -7,14 +8,14 @@ from importlib import import_module
 from kmyriad.errors import TrainingStoppedError, UsageError, nearest_name
 
 COMMANDS = {
-    "pretrain": "train a population without reward:  kmyriad pretrain ant-maze --agents 10",
-    "report": "one HTML page about runs, with a map to pick goals on:  kmyriad report runs/NAME",
-    "select": "rank a run's heads for a goal:      kmyriad select RUN --goal 6 3",
-    "jumpstart": "fine-tune the best head to a goal:  kmyriad jumpstart RUN --goal 6 3",
-    "runs": "list the runs and how far they are",
-    "evaluate": "how much a run's heads cover, and how different they are:  kmyriad evaluate runs/NAME",
-    "compare": "several runs, mean and interval over seeds:  kmyriad compare runs/A runs/B runs/C",
-    "video": "film what the heads do:  kmyriad video runs/NAME --heads 0,3,7",
+    "pretrain": "train a population without reward             kmyriad pretrain ant-maze --agents 10",
+    "evaluate": "how much heads cover, and how they differ     kmyriad evaluate RUN",
+    "report": "one page about runs, with goals to pick       kmyriad report RUN",
+    "select": "rank the heads for a goal                     kmyriad select RUN --goal 6 3",
+    "jumpstart": "fine-tune the best head to a goal with PPO    kmyriad jumpstart RUN --goal 6 3",
+    "compare": "means and intervals over seeds                kmyriad compare RUN RUN RUN",
+    "video": "film what the heads do                        kmyriad video RUN --heads 0,3,7",
+    "runs": "list the runs and how far they are            kmyriad runs",
 }
 """Each is a module of `kmyriad.commands`."""
 
@@ -32,11 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if name not in COMMANDS:
             raise UsageError(f"unknown command {name!r}{nearest_name(name, COMMANDS)}")
         import_module(f"kmyriad.commands.{name}").run(rest)
+        sys.stdout.flush()
     except UsageError as error:
         print(f"kmyriad: {error}", file=sys.stderr)
         sys.exit(2)
     except TrainingStoppedError as error:
         print(f"kmyriad: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:
         goes_on = "; go on with the same --out and --resume" if arguments[0] in RESUMABLE else ""

@@ -91,3 +91,10 @@ def test_bad_input_is_told_without_a_traceback(arguments, message, tmp_path):
     result = kmyriad(*arguments, folder=tmp_path, check=2)
     assert message in " ".join(result.stderr.split())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
+    command = f"{sys.executable} -m kmyriad pretrain --help | head -1"
+    result = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "usage" in result.stdout
+    assert result.stderr == ""

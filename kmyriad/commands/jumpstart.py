@@ -16,9 +16,11 @@ from kmyriad.presets import jumpstart_preset
 class Command:
     """Choose the head of a pretraining run that already goes to a goal, and fine-tune it with PPO.
 
-    kmyriad jumpstart runs/NAME --goal 6 3
-    kmyriad jumpstart runs/ONE-AGENT --init single --goal 6 3    (to compare: one max-entropy policy)
-    kmyriad jumpstart ant-empty --init random --goal 6 3         (to compare: no pretraining)
+    From a population: kmyriad jumpstart runs/NAME --goal 6 3
+
+    To compare, from one policy: kmyriad jumpstart runs/ONE-AGENT --init single --goal 6 3
+
+    To compare, from nothing: kmyriad jumpstart ant-empty --init random --goal 6 3
 
     Stop it at any time and go on with: kmyriad jumpstart --out FOLDER --resume
     """
