@@ -5,6 +5,7 @@ from gymnasium.vector import VectorEnv
 
 import kmyriad  # noqa: F401  (registers the ids)
 from kmyriad.envs.mujoco_vector import MujocoVectorEnv
+from kmyriad.envs.rendering import RenderError
 
 
 @pytest.fixture
@@ -20,6 +21,19 @@ def make_vec():
 
     yield make
     for env in made:
+        env.close()
+
+
+@pytest.fixture(scope="session")
+def _opengl():
+    """Skips where pictures cannot be drawn."""
+    env = gymnasium.make("kmyriad/PointMaze-v0", render_mode="rgb_array", width=8, height=8)
+    env.reset()
+    try:
+        env.render()
+    except RenderError as error:
+        pytest.skip(str(error))
+    finally:
         env.close()
 
 

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 
-import gymnasium
 import imageio_ffmpeg
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from matplotlib.colors import to_rgb
 import kmyriad
 from kmyriad.cli import main
 from kmyriad.envs.crowd import CrowdRenderer, view_of
-from kmyriad.envs.rendering import RenderError, fixed_view
+from kmyriad.envs.rendering import fixed_view
 from kmyriad.errors import UsageError
 from kmyriad.figures import head_colour
 from kmyriad.mp4 import write_mp4
@@ -24,21 +23,9 @@ from tests import walk_env
 from tests.test_cli import kmyriad as command
 
 # imageio_ffmpeg.read_frames leaves its pipes to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+pytestmark = [pytest.mark.usefixtures("_opengl"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 TINY = {"replicas": 6, "horizon": 20, "epochs": 1, "trunk": (8,), "adapter": 8, "threads": 1}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _needs_opengl():
-    env = gymnasium.make("kmyriad/PointMaze-v0", render_mode="rgb_array", width=8, height=8)
-    env.reset()
-    try:
-        env.render()
-    except RenderError as error:
-        pytest.skip(str(error))
-    finally:
-        env.close()
 
 
 @pytest.fixture(scope="module")

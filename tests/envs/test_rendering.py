@@ -6,21 +6,10 @@ import numpy as np
 import pytest
 
 from kmyriad.envs import IDS
-from kmyriad.envs.rendering import RenderError
 from kmyriad.errors import UsageError
 from tests.conftest import random_actions
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _needs_opengl():
-    env = gymnasium.make("kmyriad/PointMaze-v0", render_mode="rgb_array", width=8, height=8)
-    env.reset()
-    try:
-        env.render()
-    except RenderError as error:
-        pytest.skip(str(error))
-    finally:
-        env.close()
+pytestmark = pytest.mark.usefixtures("_opengl")
 
 
 @pytest.mark.parametrize("camera", ["follow", "top"])
