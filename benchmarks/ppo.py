@@ -83,7 +83,7 @@ def ours(seed: int, steps: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         source = kmyriad.pretrain(  # never trained further: it only says how large the network is
             ENV, out=Path(folder) / "source", agents=1, epochs=1, horizon=HORIZON, trunk=(64,), adapter=64,
-            activation="relu", initial_sigma=0.6, seed=seed, threads=1,
+            activation="relu", normalise_observations=False, initial_sigma=0.6, seed=seed, threads=1,
         )  # fmt: skip
         run = source
         started, spent = time.perf_counter(), 1
