@@ -54,7 +54,7 @@ def jumpstart(
         settings: any field of `JumpstartConfig`, such as goal=(6, 3), on top of the preset.
     """
     if resume:
-        base = config_of(run_to_resume(out))
+        base = config_of(run_to_resume(out, "jumpstart"))
     else:
         base = jumpstart_preset(preset, settings.get("init", "best"))
         settings["source"] = str(source)
@@ -63,8 +63,6 @@ def jumpstart(
 
 def config_of(run: Run) -> JumpstartConfig:
     """The settings of a jump-start run."""
-    if run.command != "jumpstart":
-        raise UsageError(f"{run.path} is a {run.command} run, no jump-start; check the name")
     return changed(JumpstartConfig(), {name: value for name, value in run.config.items() if name != "command"})
 
 
@@ -79,7 +77,7 @@ def fine_tune(config: JumpstartConfig, out: str | Path | None = None, resume: bo
     try:
         check_segments(config, replicas)
         if resume:
-            run = run_to_resume(out)
+            run = run_to_resume(out, "jumpstart")
             newest = newest_checkpoint(run.checkpoints)
             if newest is not None:
                 state = initial_state(config, Population.build(newest.checkpoint.facts["architecture"]))

@@ -49,10 +49,14 @@ def go_on(config: TrainingConfig, stored: TrainingConfig, run: Run, state: Train
     truncate_metrics(run, state.epoch)
 
 
-def run_to_resume(out: str | Path | None) -> Run:
+def run_to_resume(out: str | Path | None, command: str) -> Run:
+    """The run in `out`, which `command` must have made."""
     if out is None:
         raise UsageError("resume needs the run's folder; give it with out")
-    return open_run(Path(out))
+    run = open_run(Path(out))
+    if run.command != command:
+        raise UsageError(f"{run.path} is a {run.command} run; resume it with: kmyriad {run.command}")
+    return run
 
 
 def _check_same(asked: TrainingConfig, stored: TrainingConfig, run: Run) -> None:

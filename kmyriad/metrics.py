@@ -78,9 +78,9 @@ def update_metrics(state: TrainingState, trajectory: ParallelTrajectory, report:
 
 
 def success_metrics(trajectory: ParallelTrajectory, horizon: int, counts: bool) -> dict[str, Any]:
-    """Success rate of the episodes that ended, where they `counts` (began at their start), and the return of episodes.
+    """Success rate of the episodes that ended, unless not `counts` (they did not begin at their start), and the return.
 
-    With segments the return is the mean reward of a step times the horizon: episodes in the world never end early.
+    The return is the mean reward of a step times the steps of an episode, as segments see only parts of episodes.
     """
     per_head = [
         float(success[ends].mean()) if counts and ends.any() else None

@@ -45,7 +45,7 @@ def pretrain(
         settings: any field of `PretrainConfig`, on top of the preset.
     """
     agents = settings.get("agents", 10)
-    base = config_from(run_to_resume(out).config) if resume else preset_config(preset, env, agents)
+    base = config_from(run_to_resume(out, "pretrain").config) if resume else preset_config(preset, env, agents)
     settings["env_settings"] = base.env_settings | settings.get("env_settings", {})
     return train(config_from(settings, base), out, resume)
 
@@ -65,7 +65,7 @@ def train(config: PretrainConfig, out: str | Path | None = None, resume: bool = 
     try:
         state = initial_state(config, replicas)
         if resume:
-            run = run_to_resume(out)
+            run = run_to_resume(out, "pretrain")
             go_on(config, config_from(run.config), run, state, replicas)
         else:
             run = begin(config, out)

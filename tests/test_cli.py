@@ -52,6 +52,10 @@ def test_from_a_population_to_a_jumpstart(tmp_path):
     run = open_run(tmp_path / "there")
     assert (run.epochs_done, run.config["goal"], run.config["env"]) == (4, [-1.0, -2.0], "point-maze")
     assert "jumpstart" in kmyriad("runs", str(tmp_path), folder=tmp_path).stdout
+    for command, out in (("pretrain", "there"), ("jumpstart", "heads")):
+        refused = kmyriad(command, "--out", out, "--resume", folder=tmp_path, check=2).stderr
+        assert f"{out} is a" in refused
+        assert "resume it with: kmyriad" in refused
 
 
 def test_a_preset_and_flags_on_top_of_it(tmp_path):

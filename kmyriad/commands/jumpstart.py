@@ -44,7 +44,7 @@ def run(arguments: list[str]) -> None:
     from kmyriad.jumpstarting import config_of, fine_tune
     from kmyriad.launch import run_to_resume
 
-    command = _parse(arguments, config_of(run_to_resume(asked.out)) if asked.resume else base)
+    command = _parse(arguments, config_of(run_to_resume(asked.out, "jumpstart")) if asked.resume else base)
     fine_tune(command.config, command.out, command.resume)
 
 

@@ -43,11 +43,11 @@ def run(arguments: list[str]) -> None:
 
 
 def _config_of(folder: Path | None) -> PretrainConfig:
-    from kmyriad.runs import open_run
+    from kmyriad.launch import run_to_resume
 
     if folder is None:
         raise UsageError("--resume needs the run's folder; add --out FOLDER")
-    return config_from(open_run(folder).config)
+    return config_from(run_to_resume(folder, "pretrain").config)
 
 
 def _parse(arguments: list[str], base: PretrainConfig) -> Command:
