@@ -6,6 +6,7 @@ Run again after an interruption, it goes on where it was.
 """
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,4 +60,7 @@ def summary(population: Run, best: Run, random: Run, page: Path) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("stopped; run it again and it goes on where it was")
