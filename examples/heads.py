@@ -6,12 +6,10 @@ python examples/heads.py runs/NAME --out pictures
 import argparse
 from pathlib import Path
 
-import gymnasium
-
 import kmyriad
 from kmyriad import figures
 from kmyriad.config import config_from
-from kmyriad.envs import find_id
+from kmyriad.evaluating import world_of
 from kmyriad.runs import load_last_epoch
 
 
@@ -22,9 +20,8 @@ def main() -> None:
     arguments = parser.parse_args()
     run = kmyriad.open_run(arguments.run)
     config = config_from(run.config)
-    env = gymnasium.make(find_id(config.env), **config.env_settings)
-    world, visited = env.unwrapped.world, load_last_epoch(run)  # type: ignore[attr-defined]
-    if visited is None or "xy" not in visited:
+    world, visited = world_of(run), load_last_epoch(run)
+    if world is None or visited is None or "xy" not in visited:
         raise SystemExit(f"{run.path} has no stored positions; let it train for an epoch in one of our worlds")
     drawn = {
         "heads": figures.head_heatmaps(visited["xy"], world, visited["sound"]),
@@ -34,7 +31,6 @@ def main() -> None:
     for name, figure in drawn.items():
         png, _ = figures.save(figure, arguments.out / f"{run.name}-{name}")
         print(png)
-    env.close()
 
 
 if __name__ == "__main__":

@@ -232,8 +232,6 @@ def actor_critic_settings(config: Any) -> ActorCriticSettings:
     return ActorCriticSettings(**{name: getattr(config, name) for name in names})
 
 
-FIELDS = {entry.name for entry in dataclasses.fields(PretrainConfig)}
-
 Config = TypeVar("Config", bound="DataclassInstance")
 
 
@@ -266,11 +264,11 @@ def steps_per_epoch(segment: int | None, env: str, horizon: int) -> int:
     return min(nearest_divisors(horizon, SEGMENT), key=lambda steps: abs(steps - SEGMENT))
 
 
-def check_numbers(config: "DataclassInstance") -> None:
-    """Refuse numbers beyond `BOUNDS`, and layers or milestones that are no counts."""
+def check_numbers(config: "DataclassInstance", bounds: Mapping[str, tuple[float, float]] = BOUNDS) -> None:
+    """Refuse numbers beyond `bounds`, and layers or milestones that are no counts."""
     for name, value in vars(config).items():
-        if name in BOUNDS:
-            check_number(name, value, *BOUNDS[name])
+        if name in bounds:
+            check_number(name, value, *bounds[name])
         if name in ("trunk", "critic", "learning_rate_milestones"):
             for count in value:
                 check_number(f"each of {name}", count, 1, 1_000_000)

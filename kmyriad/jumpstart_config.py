@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from kmyriad import config
 from kmyriad.config import (
     ActorCriticSettings,
     actor_critic_settings,
     check_choice,
-    check_number,
     check_numbers,
     check_segment,
     even_split,
@@ -21,6 +21,17 @@ Init = Literal["best", "single", "random"]
 
 REPLICAS = 200
 """About how many there are where nothing else is asked for."""
+
+
+BOUNDS = config.BOUNDS | {
+    "top": (1, 10_000),
+    "selection_steps": (1, 10**12),
+    "warm_up": (0, 10_000_000),
+    "critic_learning_rate": (1e-12, 100.0),
+    "entropy_bonus": (0.0, 100.0),
+    "largest_gradient": (1e-6, 1e9),
+}
+"""Inclusive limits of every number."""
 
 
 @dataclass(frozen=True)
@@ -91,14 +102,8 @@ class JumpstartConfig:
     """Checkpoints kept; older ones are removed."""
 
     def __post_init__(self) -> None:
-        check_numbers(self)
+        check_numbers(self, BOUNDS)
         check_choice("init", self.init, get_args(Init))
-        check_number("top", self.top, 1, 10_000)
-        check_number("selection_steps", self.selection_steps, 1, 10**12)
-        check_number("warm_up", self.warm_up, 0, 10_000_000)
-        check_number("critic_learning_rate", self.critic_learning_rate, 1e-12, 100.0)
-        check_number("entropy_bonus", self.entropy_bonus, 0.0, 100.0)
-        check_number("largest_gradient", self.largest_gradient, 1e-6, 1e9)
         if self.goal and len(self.goal) not in (2, 3):
             raise UsageError(f"goal must be x y or x y z, metres; got {len(self.goal)} numbers")
         if self.head is not None and self.top != 1:

@@ -3,10 +3,11 @@
 import re
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 
-from kmyriad.config import FIELDS
+from kmyriad.config import PretrainConfig
 from kmyriad.runs import list_runs, open_run
 
 SMALL = ["--agents", "2", "--replicas", "8", "--horizon", "12", "--epochs", "3", "--trunk", "16", "--adapter", "8"]
@@ -68,7 +69,7 @@ def test_a_preset_and_flags_on_top_of_it(tmp_path):
 def test_help_explains_every_setting(tmp_path):
     assert "pretrain" in kmyriad("--help", folder=tmp_path).stdout
     shown = kmyriad("pretrain", "--help", folder=tmp_path).stdout
-    for name in FIELDS - {"env_settings"}:
+    for name in {field.name for field in fields(PretrainConfig)} - {"env_settings"}:
         assert re.search(f"--{name.replace('_', '-')}[ ,]", shown)
 
 

@@ -1,12 +1,12 @@
 """`kmyriad jumpstart`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from kmyriad.commands.settings import parse_settings
+from kmyriad.commands.settings import parse_training
 from kmyriad.errors import UsageError
 from kmyriad.jumpstart_config import JumpstartConfig
 from kmyriad.presets import jumpstart_preset
@@ -37,21 +37,14 @@ class Command:
 
 
 def run(arguments: list[str]) -> None:
-    asked = _parse(arguments, JumpstartConfig())
+    asked = parse_training(Command(JumpstartConfig()), arguments, "jumpstart", "--source")
     if asked.resume and asked.out is None:
         raise UsageError("--resume needs the run's folder; add --out FOLDER")
     base = jumpstart_preset(asked.preset, asked.config.init)
     from kmyriad.jumpstarting import config_of, fine_tune
     from kmyriad.launch import run_to_resume
 
-    command = _parse(arguments, config_of(run_to_resume(asked.out, "jumpstart")) if asked.resume else base)
+    if asked.resume:
+        base = config_of(run_to_resume(asked.out, "jumpstart"))
+    command = parse_training(Command(base), arguments, "jumpstart", "--source")
     fine_tune(command.config, command.out, command.resume)
-
-
-def _parse(arguments: list[str], base: JumpstartConfig) -> Command:
-    """The command with `base` where the arguments say nothing. The source may come first, without its flag."""
-    if arguments and not arguments[0].startswith("-"):
-        arguments = ["--source", *arguments]
-    command = tyro.cli(Command, args=arguments, default=Command(base), prog="kmyriad jumpstart")
-    settings = base.env_settings | parse_settings(command.env_setting)
-    return replace(command, config=replace(command.config, env_settings=settings))

@@ -1,12 +1,12 @@
 """`kmyriad pretrain`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from kmyriad.commands.settings import parse_settings
+from kmyriad.commands.settings import parse_training
 from kmyriad.config import PretrainConfig, config_from
 from kmyriad.envs import find_id
 from kmyriad.errors import UsageError
@@ -32,11 +32,11 @@ class Command:
 
 
 def run(arguments: list[str]) -> None:
-    asked = _parse(arguments, PretrainConfig())
+    asked = parse_training(Command(PretrainConfig()), arguments, "pretrain", "--env")
     find_id(asked.config.env)
     world, agents = asked.config.env, asked.config.agents
     base = _config_of(asked.out) if asked.resume else preset_config(asked.preset, world, agents)
-    command = _parse(arguments, base)
+    command = parse_training(Command(base), arguments, "pretrain", "--env")
     from kmyriad.pretraining import train
 
     train(command.config, command.out, command.resume)
@@ -48,12 +48,3 @@ def _config_of(folder: Path | None) -> PretrainConfig:
     if folder is None:
         raise UsageError("--resume needs the run's folder; add --out FOLDER")
     return config_from(run_to_resume(folder, "pretrain").config)
-
-
-def _parse(arguments: list[str], base: PretrainConfig) -> Command:
-    """The command with `base` where the arguments say nothing. The world may come first, without its flag."""
-    if arguments and not arguments[0].startswith("-"):
-        arguments = ["--env", *arguments]
-    command = tyro.cli(Command, args=arguments, default=Command(base), prog="kmyriad pretrain")
-    settings = base.env_settings | parse_settings(command.env_setting)
-    return replace(command, config=replace(command.config, env_settings=settings))

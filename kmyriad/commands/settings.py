@@ -1,18 +1,30 @@
-"""Settings of environments on the command line."""
+"""Commands that are a config with a few flags more: `pretrain` and `jumpstart`."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import tyro
 
 from kmyriad.errors import UsageError
 
-
-def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
-    """`size=7` to {"size": 7}: values are JSON where they can be, else text."""
-    return dict(_parse(text) for text in texts)
+Command = TypeVar("Command", bound=Any)
 
 
-def _parse(text: str) -> tuple[str, Any]:
+def parse_training(default: Command, arguments: list[str], name: str, first: str) -> Command:
+    """`default` (which has `config` and `env_setting`) with what the arguments say.
+
+    The first argument may come without its flag, `first`. Settings of the environment go on top of the config's.
+    """
+    if arguments and not arguments[0].startswith("-"):
+        arguments = [first, *arguments]
+    command = tyro.cli(type(default), args=arguments, default=default, prog=f"kmyriad {name}")
+    settings = default.config.env_settings | dict(_setting(text) for text in command.env_setting)
+    return replace(command, config=replace(command.config, env_settings=settings))
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """`size=7` to ("size", 7): values are JSON where they can be, else text."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(f"--env-setting takes name=value, such as map=u; got {text!r}")
