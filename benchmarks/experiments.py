@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import Progress
@@ -26,7 +27,8 @@ from kmyriad.runs import Run
 from kmyriad.training_state import load_population
 
 EVALUATION_REPLICAS, LAST_EVALUATION_REPLICAS = 100, 400
-"""Episodes of every measurement, and of a second look at the last checkpoint: the KL between heads needs more."""
+"""Episodes of every measurement, and of a second look at the last checkpoint: the KL between heads needs more. There
+the head that covers most goes out alone for as many episodes as all of them had."""
 EVALUATION_SEED = 12_345
 """No training run uses it: the rollouts are fresh."""
 
@@ -94,13 +96,16 @@ def _measure_checkpoints(run: Run) -> Iterator[dict[str, Any]]:
         population = load_population(run, epoch)
         row = trained | _measure(config, population, EVALUATION_REPLICAS)
         if epoch == epochs[-1]:
-            row["last"] = _measure(config, population, LAST_EVALUATION_REPLICAS)
+            row["last"] = last = _measure(config, population, LAST_EVALUATION_REPLICAS)
+            widest = int(np.argmax(last["covered_cells_per_head"]))
+            alone = _measure(config, population.select([widest]), LAST_EVALUATION_REPLICAS)
+            last["covered_cells_of_widest_head"] = alone["covered_cells"]
         yield row
 
 
 def _measure(config: PretrainConfig, population: Population, episodes: int) -> dict[str, Any]:
     """In the world's own features, whatever the run was trained in."""
-    count = max(episodes // config.agents, 1) * config.agents
+    count = max(episodes // population.agents, 1) * population.agents
     replicas = make_replicas(config.env, count, horizon=config.horizon, settings=config.env_settings, threads=1)
     visits = visit(population, replicas, config.horizon, EVALUATION_SEED)
     replicas.close()

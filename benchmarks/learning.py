@@ -2,8 +2,9 @@
 
 `reinforce` (the paper's gradient) trains for N steps; the highest mean entropy over seeds that it reaches, on fresh
 rollouts of the frozen population, is the mark. Counted is after how many steps `actor_critic` is there for good.
-`trust_region` runs for a tenth of N. All are measured with the same particles, features and neighbours. Then, alone on
-the machine: what an update costs beside the physics of its epoch, and what 50 heads cost beside 1.
+`trust_region` runs for a tenth of N. All are measured with the same particles, features and neighbours. Beside that:
+what 1, 10 and 50 heads cover after as many steps, together and the widest of them alone, and how much they differ.
+Then, alone on the machine: what an update costs beside the physics of its epoch, and what 50 heads cost beside 1.
 
 Resumable: run it again and it goes on.
 """
@@ -13,6 +14,7 @@ import kmyriad  # noqa: F401, I001  (first, as in the command: it tells torch's 
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +50,17 @@ REINFORCE = {
     "learning_rate": 1e-3,
     "initial_sigma": 0.6,
     "normalise_observations": False,
+    "alike": False,
 }
 """The best rate and sigma found for it by `--search`."""
 TRUST_REGION = {**REINFORCE, "update": "trust_region", "learning_rate": 1e-4, "trust_region_steps": 10}
 SEARCH = [(rate, sigma) for rate in (1e-3, 3e-3) for sigma in (0.22, 0.37, 0.6, 1.0)]
 MEASUREMENTS = 20
 """Of each actor_critic run, which goes on for a fifth of N."""
+HEADS = (1, 10, 50)
+RULES = ("actor_critic", "reinforce", "trust_region")
+Found = dict[str, list[Curve]]
+"""Curves of every seed, by rule or number of heads."""
 
 
 def main() -> None:
@@ -70,11 +77,12 @@ def main() -> None:
         search(arguments.folder, arguments.seeds, arguments.processes)
         return
     figures: dict[str, float] = {}
-    curves: dict[str, dict[str, list[Curve]]] = {}
+    curves: dict[str, Found] = {}
     if not arguments.timing:
         curves = learn(arguments.worlds, arguments.seeds, arguments.folder, arguments.processes)
-        for world, rules in curves.items():
-            figures[f"steps_ratio_{world}"] = show(world, rules)
+        for world, found in curves.items():
+            figures[f"steps_ratio_{world}"] = show_rules(world, found)
+            show_heads(world, found)
     figures |= timing()
     table = Table("figure", "value", "aim")
     for name, value in figures.items():
@@ -90,10 +98,10 @@ def aim_of(figure: str) -> str:
     return {"update_vs_physics": "<= 1", "heads_50_vs_1": "<= 1.15"}[figure]
 
 
-def settings_of(world: str, rule: str, seed: int) -> dict[str, Any]:
+def settings_of(world: str, rule: str, agents: int, seed: int) -> dict[str, Any]:
     """What `kmyriad.pretrain` gets: the default preset of the world, or the baseline on the same environment."""
-    defaults = preset("quick", world, 10)
-    settings: dict[str, Any] = {"env": world, "preset": "quick", "seed": seed}
+    defaults = preset("quick", world, agents)
+    settings: dict[str, Any] = {"env": world, "preset": "quick", "agents": agents, "seed": seed}
     if rule == "actor_critic":
         settings["epochs"] = epochs_for(STEPS[world] // 5, defaults, settings)
         settings["checkpoint_every"] = max(1, settings["epochs"] // MEASUREMENTS)
@@ -105,19 +113,26 @@ def settings_of(world: str, rule: str, seed: int) -> dict[str, Any]:
     return settings
 
 
-def learn(worlds: list[str], seeds: int, folder: Path, processes: int) -> dict[str, dict[str, list[Curve]]]:
-    """Curves by world, rule and seed."""
-    rules = ("actor_critic", "reinforce", "trust_region")
+def learn(worlds: list[str], seeds: int, folder: Path, processes: int) -> dict[str, Found]:
+    """Curves by world."""
+    contestants = {rule: (rule, 10) for rule in RULES} | {
+        heads_name(agents): ("actor_critic", agents) for agents in HEADS if agents != 10
+    }
     experiments = {
-        f"{world}-{rule}-{seed}": settings_of(world, rule, seed)
-        for rule in rules
+        f"{world}-{name}-{seed}": settings_of(world, rule, agents, seed)
         for world in worlds
+        for name, (rule, agents) in contestants.items()
         for seed in range(seeds)
     }
     curves = train_all(experiments, folder, processes)
     return {
-        world: {rule: [curves[f"{world}-{rule}-{seed}"] for seed in range(seeds)] for rule in rules} for world in worlds
+        world: {name: [curves[f"{world}-{name}-{seed}"] for seed in range(seeds)] for name in contestants}
+        for world in worlds
     }
+
+
+def heads_name(agents: int) -> str:
+    return "actor_critic" if agents == 10 else f"{agents}-heads"
 
 
 def steps_to(curve: Curve, mark: float) -> float:
@@ -132,28 +147,47 @@ def best_mean(curves: list[Curve]) -> float:
     return float(np.max(np.mean([[row["entropy"] for row in curve] for curve in curves], axis=0)))
 
 
-def show(world: str, rules: dict[str, list[Curve]]) -> float:
-    """Print a world's table; returns reinforce's steps over actor_critic's, the median over seeds."""
-    mark = best_mean(rules["reinforce"])
-    table = Table(
-        "rule", "steps", "entropy, each seed", f"steps to {mark:.2f}", "cells", "best head's", "KL", "its floor",
-        title=f"{world}, 10 heads",
-    )  # fmt: skip
-    for rule, curves in rules.items():
-        last = [curve[-1]["last"] for curve in curves]
+def show_rules(world: str, found: Found) -> float:
+    """Print how fast each rule learns; returns reinforce's steps over actor_critic's, the median over seeds."""
+    mark = best_mean(found["reinforce"])
+    table = Table("rule", "steps", "entropy, each seed", f"steps to {mark:.2f}", "cells", title=f"{world}, 10 heads")
+    for rule in RULES:
         table.add_row(
             rule,
-            f"{curves[0][-1]['env_steps']:,}",
-            " ".join(f"{curve[-1]['entropy']:.2f}" for curve in curves),
-            " ".join(f"{steps_to(curve, mark):,.0f}" for curve in curves),
-            " ".join(str(row["covered_cells"]) for row in last),
-            " ".join(str(max(row["covered_cells_per_head"])) for row in last),
-            " ".join(f"{np.mean(row['kl_between_heads']):.2f}" for row in last),
-            " ".join(f"{row['kl_floor']:.2f}" for row in last),
+            f"{found[rule][0][-1]['env_steps']:,}",
+            each(found[rule], lambda curve: f"{curve[-1]['entropy']:.2f}"),
+            each(found[rule], lambda curve: f"{steps_to(curve, mark):,.0f}"),
+            each(found[rule], lambda curve: curve[-1]["last"]["covered_cells"]),
         )
     Console().print(table)
-    steps = np.array([steps_to(curve, mark) for curve in rules["actor_critic"]])
-    return float(np.median(rules["reinforce"][0][-1]["env_steps"] / steps))
+    steps = np.array([steps_to(curve, mark) for curve in found["actor_critic"]])
+    return float(np.median(found["reinforce"][0][-1]["env_steps"] / steps))
+
+
+def show_heads(world: str, found: Found) -> None:
+    """Print what 1, 10 and 50 heads cover after the same number of steps, and how much they differ."""
+    steps = found["actor_critic"][0][-1]["env_steps"]
+    table = Table(
+        "heads", "entropy, each seed", "cells", "widest head alone", "least head", "KL between heads", "its floor",
+        title=f"{world}, {steps:,} steps",
+    )  # fmt: skip
+    for agents in HEADS:
+        last = [curve[-1]["last"] for curve in found[heads_name(agents)]]
+        table.add_row(
+            str(agents),
+            each(last, lambda row: f"{row['entropy']:.2f}"),
+            each(last, lambda row: row["covered_cells"]),
+            each(last, lambda row: row["covered_cells_of_widest_head"]),
+            each(last, lambda row: min(row["covered_cells_per_head"])),
+            each(last, lambda row: f"{np.mean(row['kl_between_heads']):.2f}" if "kl_floor" in row else "-"),
+            each(last, lambda row: f"{row['kl_floor']:.2f}" if "kl_floor" in row else "-"),
+        )
+    Console().print(table)
+
+
+def each(seeds: list[Any], text: Callable[[Any], Any]) -> str:
+    """`text` of every seed, side by side."""
+    return " ".join(str(text(seed)) for seed in seeds)
 
 
 def search(folder: Path, seeds: int, processes: int) -> None:
@@ -161,7 +195,7 @@ def search(folder: Path, seeds: int, processes: int) -> None:
     experiments = {}
     for rate, sigma in SEARCH:
         for seed in range(seeds):
-            settings = settings_of("ant-empty", "reinforce", seed) | {"learning_rate": rate, "initial_sigma": sigma}
+            settings = settings_of("ant-empty", "reinforce", 10, seed) | {"learning_rate": rate, "initial_sigma": sigma}
             settings["epochs"] = epochs_for(1_000_000, preset("quick", "ant-empty", 10), settings)
             settings["checkpoint_every"] = settings["epochs"]
             experiments[f"search-{rate:g}-{sigma:g}-{seed}"] = settings

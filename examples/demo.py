@@ -23,7 +23,7 @@ GOAL = (5.0, 3.0)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("runs/demo"), help="where runs are kept")
-    parser.add_argument("--pretrain-epochs", type=int, default=200, help="of 5,000 steps (default: %(default)s)")
+    parser.add_argument("--pretrain-epochs", type=int, default=400, help="of 2,500 steps (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=100, help="of each jump-start (default: %(default)s)")
     arguments = parser.parse_args()
     folder = arguments.folder

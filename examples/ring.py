@@ -45,7 +45,7 @@ def explore(folder: Path, seed: int) -> Run:
     """Two agents on the ring, without reward."""
     if folder.exists():
         return kmyriad.pretrain(out=folder, resume=True)
-    return kmyriad.pretrain("point-maze", agents=2, out=folder, seed=seed, horizon=100, epochs=160)
+    return kmyriad.pretrain("point-maze", agents=2, out=folder, seed=seed, horizon=100, replicas=200, epochs=160)
 
 
 def solve(folder: Path, source: Run, head: int, seed: int) -> Run:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 UpdateRule = Literal["actor_critic", "reinforce", "trust_region"]
 Activation = Literal["elu", "relu"]
 
-REPLICAS = 200
+REPLICAS = 100
 """About how many there are where nothing else is asked for."""
 
 SEGMENT = 25
@@ -116,8 +116,8 @@ class PretrainConfig:
     agents: int = 10
     """Policies in the population (heads of the network)."""
     replicas: int | None = None
-    """Copies of the environment, split evenly over the agents; none takes about 200."""
-    epochs: int = 320
+    """Copies of the environment, split evenly over the agents; none takes about 100."""
+    epochs: int = 640
     """Updates of the population."""
     segment: int | None = None
     """Control steps per epoch, from replicas at staggered ages; the horizon's own length collects whole horizons from
@@ -141,7 +141,7 @@ class PretrainConfig:
     """actor_critic: times that an epoch's steps are gone through."""
     minibatches: int = 4
     """actor_critic: gradient steps per pass."""
-    target_kl: float = 0.06
+    target_kl: float = 0.1
     """actor_critic: change of the policy per epoch that the learning rate is steered to, nats."""
     critic: tuple[int, ...] = (128, 128)
     """actor_critic: hidden sizes of the value functions; the last is each agent's own."""
@@ -160,6 +160,8 @@ class PretrainConfig:
     """Hidden sizes of the network that all agents share."""
     adapter: int = 128
     """Hidden size of each agent's own layer."""
+    alike: bool = True
+    """All agents start with the same weights and grow apart; otherwise each with random ones of its own (the paper)."""
     activation: Activation = "elu"
     """Of all hidden layers; the paper has relu."""
     initial_sigma: float = 0.18

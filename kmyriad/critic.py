@@ -14,7 +14,13 @@ class Critic(HeadedNetwork):
     """m value functions: normalised observations (m, n, d) to values (m, n)."""
 
     def __init__(
-        self, agents: int, observation_size: int, sizes: Sequence[int], activation: str = "elu", seed: int = 0
+        self,
+        agents: int,
+        observation_size: int,
+        sizes: Sequence[int],
+        activation: str = "elu",
+        alike: bool = False,
+        seed: int = 0,
     ) -> None:
         *trunk, adapter = sizes
         super().__init__(
@@ -25,6 +31,7 @@ class Critic(HeadedNetwork):
             adapter=adapter,
             activation=activation,
             output_gain=OUTPUT_GAIN,
+            alike=alike,
             seed=seed,
         )
 

@@ -62,7 +62,7 @@ class JumpstartConfig:
     """Control steps per episode; none takes the source's."""
     replicas: int | None = None
     """Copies of the environment; none takes about 200."""
-    epochs: int = 200
+    epochs: int = 400
     """Updates, those of the warm-up included."""
     segment: int | None = None
     """Control steps per epoch; none takes about 25 in our worlds, and whole horizons elsewhere."""

@@ -128,7 +128,7 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, journ
 def initial_state(config: JumpstartConfig, population: Population, ranking: Ranking | None = None) -> TrainingState:
     """The chosen heads beside a critic that knows nothing; the steps that selecting took count from the start."""
     critic = Critic(
-        population.agents, population.observation_size, config.critic, population.activation_name, config.seed
+        population.agents, population.observation_size, config.critic, population.activation_name, seed=config.seed
     )
     optimizer = torch.optim.Adam(
         [
@@ -202,7 +202,7 @@ def _select(config: JumpstartConfig, task: Task, replicas: Replicas) -> tuple[Po
     """The heads to fine-tune, as a population of their own, and how they were chosen."""
     if config.init == "random":
         source = _source_config(config)
-        heads = dataclasses.replace(source, agents=RANDOM_HEADS, replicas=None, seed=config.seed)
+        heads = dataclasses.replace(source, agents=RANDOM_HEADS, alike=False, replicas=None, seed=config.seed)
         population = fresh_population(heads, replicas)
     else:
         population = load_population(open_run(Path(config.source)))

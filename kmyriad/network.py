@@ -24,6 +24,7 @@ class HeadedNetwork(nn.Module):
         adapter: int,
         activation: str,
         output_gain: float,
+        alike: bool,
         seed: int,
     ) -> None:
         super().__init__()
@@ -31,11 +32,16 @@ class HeadedNetwork(nn.Module):
         self.agents, self.activation_name = agents, activation
         self.trunk_sizes, self.adapter_size = tuple(trunk), adapter
         sizes = [inputs, *trunk]
-        self.trunk_weights = nn.ParameterList([_uniform((i, o), i, generator) for i, o in pairwise(sizes)])
-        self.trunk_biases = nn.ParameterList([_uniform((o,), i, generator) for i, o in pairwise(sizes)])
-        self.adapter_weight = _uniform((agents, sizes[-1], adapter), sizes[-1], generator)
-        self.adapter_bias = _uniform((agents, 1, adapter), sizes[-1], generator)
-        self.output_weight = _uniform((agents, adapter, outputs), adapter, generator, output_gain)
+        self.trunk_weights = nn.ParameterList(_uniform((i, o), i, generator) for i, o in pairwise(sizes))
+        self.trunk_biases = nn.ParameterList(_uniform((o,), i, generator) for i, o in pairwise(sizes))
+        drawn = 1 if alike else agents  # `alike`: all agents start with the same weights
+        adapter_weight = _uniform((drawn, sizes[-1], adapter), sizes[-1], generator)
+        adapter_bias = _uniform((drawn, 1, adapter), sizes[-1], generator)
+        output_weight = _uniform((drawn, adapter, outputs), adapter, generator, output_gain)
+        self.adapter_weight, self.adapter_bias, self.output_weight = (
+            nn.Parameter(weights.repeat(agents // drawn, 1, 1))
+            for weights in (adapter_weight, adapter_bias, output_weight)
+        )
         self.output_bias = nn.Parameter(torch.zeros(agents, 1, outputs))
 
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -49,7 +55,7 @@ class HeadedNetwork(nn.Module):
         return torch.baddbmm(self.output_bias, hidden, self.output_weight)
 
 
-def _uniform(shape: tuple[int, ...], inputs: int, generator: torch.Generator, gain: float = 1.0) -> nn.Parameter:
+def _uniform(shape: tuple[int, ...], inputs: int, generator: torch.Generator, gain: float = 1.0) -> Tensor:
     """PyTorch's own default for linear layers: uniform within 1/sqrt(inputs), here with a generator of its own."""
     bound = gain / math.sqrt(inputs)
-    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
+    return torch.empty(shape).uniform_(-bound, bound, generator=generator)

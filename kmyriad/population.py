@@ -130,6 +130,7 @@ class Population(HeadedNetwork):
         initial_sigma: float = 0.37,
         sigma_range: tuple[float, float] = (0.01, 2.0),
         normalises: bool = False,
+        alike: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__(
@@ -140,6 +141,7 @@ class Population(HeadedNetwork):
             adapter=adapter,
             activation=activation,
             output_gain=OUTPUT_GAIN,
+            alike=alike,
             seed=seed,
         )
         self.observation_size, self.actions = observation_size, actions

@@ -29,6 +29,7 @@ def paper(env: str, agents: int) -> PretrainConfig:
         learning_rate_decay=0.5,
         trunk=(512, 256),
         adapter=256,
+        alike=False,
         activation="relu",
         initial_sigma=0.37,
         normalise_observations=False,
@@ -44,11 +45,11 @@ def quick(env: str, agents: int) -> PretrainConfig:
 
 def desk(env: str, agents: int) -> PretrainConfig:
     """About a quarter of an hour on two cores: the paper's horizon, more replicas."""
-    return replace(quick(env, agents), horizon=600, replicas=even_split(400, agents), epochs=1000)
+    return replace(quick(env, agents), horizon=600, replicas=even_split(200, agents), epochs=2000)
 
 
 def jumpstart_quick(init: Init) -> JumpstartConfig:
-    """About two minutes on two cores."""
+    """About three minutes on two cores: two million steps."""
     return JumpstartConfig(init=init)
 
 

@@ -145,7 +145,14 @@ def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
     population = fresh_population(config, replicas)
     parameters, critic = [*population.parameters()], None
     if config.update == "actor_critic":
-        critic = Critic(config.agents, replicas.observation_size, config.critic, config.activation, config.seed)
+        critic = Critic(
+            config.agents,
+            replicas.observation_size,
+            config.critic,
+            config.activation,
+            alike=config.alike,
+            seed=config.seed,
+        )
         parameters += critic.parameters()
     return TrainingState(population, torch.optim.Adam(parameters, lr=config.learning_rate, fused=True), critic)
 
@@ -169,5 +176,6 @@ def fresh_population(config: PretrainConfig, replicas: Replicas) -> Population:
         initial_sigma=config.initial_sigma,
         sigma_range=(config.sigma_min, config.sigma_max),
         normalises=config.normalise_observations,
+        alike=config.alike,
         seed=config.seed,
     )

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 import kmyriad
+from kmyriad import jumpstarting
 from kmyriad.errors import UsageError
 from kmyriad.jumpstart_config import JumpstartConfig
 from kmyriad.jumpstarting import config_of, rank_heads, rank_stored, task_of, with_source
 from kmyriad.presets import jumpstart_preset
+from kmyriad.pretraining import fresh_population
 from kmyriad.runs import open_run
 from kmyriad.training_state import load_population
 from tests import walk_env
@@ -92,6 +94,14 @@ def test_baselines(runs, tmp_path):
         "point-maze", init="random", goal=GOAL, horizon=40, out=tmp_path / "fresh", **(SMALL | {"selection_steps": 400})
     )
     assert load_population(of_a_world).trunk_sizes == (256, 128)
+
+
+def test_random_heads_differ_though_those_of_the_run_started_alike(runs, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(jumpstarting, "fresh_population", lambda *a: made.append(fresh_population(*a)) or made[-1])
+    kmyriad.jumpstart(runs / "three", init="random", goal=GOAL, out=tmp_path / "run", **SMALL)
+    means = made[0](torch.randn(1, 5, 4).expand(10, 5, 4)).mean
+    assert len(torch.unique(means, dim=0)) == 10
 
 
 def test_a_task_with_a_reward_of_its_own_is_learned(runs, tmp_path):

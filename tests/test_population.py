@@ -45,6 +45,13 @@ def test_heads_differ_and_the_seed_decides():
     torch.testing.assert_close(population()(observations).mean, means, rtol=0, atol=0)
 
 
+def test_agents_that_start_alike_are_one_policy():
+    observations = torch.randn(1, 4, 6).expand(3, 4, 6)
+    means = population(alike=True)(observations).mean
+    torch.testing.assert_close(means, means[:1].expand_as(means), rtol=0, atol=0)
+    torch.testing.assert_close(means[0], population(1)(observations[:1]).mean[0])
+
+
 def test_sigma_starts_at_its_setting_and_stays_in_bounds():
     net = population(initial_sigma=0.22, sigma_range=(0.1, 0.5))
     sigma = net(torch.randn(3, 200, 6)).log_sigma.exp().detach()

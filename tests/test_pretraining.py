@@ -88,6 +88,17 @@ def test_seeds_differ(tmp_path):
     assert rows_of(runs[0])[0]["entropy"] != rows_of(runs[1])[0]["entropy"]
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_agents_start_alike_on_request_and_grow_apart(alike, tmp_path):
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", alike=alike, **SMALL)
+    config, replicas = config_from(run.config), make_replicas("point-maze", 8, horizon=12)
+    observations = torch.randn(1, 5, 4).expand(2, 5, 4)
+    before = pretrain_module.initial_state(config, replicas).population(observations).mean
+    after = load_population(run)(observations).mean
+    assert torch.equal(before[0], before[1]) == alike
+    assert not torch.allclose(after[0], after[1])
+
+
 def test_learning_rate_follows_the_milestones(tmp_path):
     run = kmyriad.pretrain(
         "point-maze", out=tmp_path / "run", update="reinforce", learning_rate_milestones=(1, 3), **SMALL
