@@ -19,6 +19,8 @@ from kmyriad.config import PretrainConfig
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "agents start apart": {"alike": False},
+    "diversity 0": {"diversity": 0.0},
+    "diversity 3": {"diversity": 3.0},
     "50 replicas": {"replicas": 50},
     "200 replicas": {"replicas": 200},
     "500 replicas": {"replicas": 500},

@@ -30,6 +30,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "k": (1, 10_000),
     "learning_rate": (1e-12, 100.0),
     "learning_rate_decay": (1e-6, 1.0),
+    "diversity": (0.0, 1000.0),
     "gamma": (0.0, 1.0),
     "gae_lambda": (0.0, 1.0),
     "clip": (1e-3, 10.0),
@@ -125,12 +126,15 @@ class PretrainConfig:
     seed: int = 0
     """All randomness is a function of this, the epoch and the replica."""
 
-    k: int = 15
+    k: int = 5
     """Neighbours of the entropy estimate."""
     update: UpdateRule = "actor_critic"
     """actor_critic learns fastest; reinforce is the paper's single gradient step; trust_region is MEPOL's."""
     learning_rate: float = 1e-3
     """Adam's rate; actor_critic only starts with it and steers it by target_kl."""
+    diversity: float = 1.0
+    """actor_critic: weight of the mutual information of state and head, which keeps heads out of each other's way; 0
+    leaves the entropy of all of them together, the paper's objective."""
     gamma: float = 0.99
     """actor_critic: discount per control step."""
     gae_lambda: float = 0.95

@@ -45,7 +45,7 @@ def quick(env: str, agents: int) -> PretrainConfig:
 
 def desk(env: str, agents: int) -> PretrainConfig:
     """About a quarter of an hour on two cores: the paper's horizon, more replicas."""
-    return replace(quick(env, agents), horizon=600, replicas=even_split(200, agents), epochs=2000)
+    return replace(quick(env, agents), horizon=600, replicas=even_split(200, agents), epochs=2000, k=15)
 
 
 def jumpstart_quick(init: Init) -> JumpstartConfig:

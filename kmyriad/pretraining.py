@@ -114,7 +114,7 @@ def update(
     """Estimate the pool's entropy and improve the population by the rule that `config` names."""
     population, optimizer = state.population, state.optimizer
     if state.critic is not None:
-        novelty = estimate_novelty(state.pool, config.k)
+        novelty = estimate_novelty(state.pool, config.k, config.diversity)
         settings = config.actor_critic
         # (1 - gamma) makes returns as large as rewards, so that the critic learns them at any gamma.
         rewards = (1 - config.gamma) * standardised(novelty.rewards, trajectory.sound)

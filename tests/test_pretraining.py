@@ -239,7 +239,7 @@ def test_a_run_is_not_overwritten_and_not_resumed_as_another(tmp_path):
     kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
     with pytest.raises(UsageError, match="already holds a run"):
         kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
-    with pytest.raises(UsageError, match="was started with k = 15 and cannot go on with 7"):
+    with pytest.raises(UsageError, match="was started with k = 5 and cannot go on with 7"):
         kmyriad.pretrain("point-maze", out=tmp_path / "run", resume=True, k=7)
 
 
