@@ -21,7 +21,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "agents start apart": {"alike": False},
     "diversity 0": {"diversity": 0.0},
     "diversity 3": {"diversity": 3.0},
-    "sharing 0": {"sharing": 0.0},
     "50 replicas": {"replicas": 50},
     "200 replicas": {"replicas": 200},
     "500 replicas": {"replicas": 500},

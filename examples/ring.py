@@ -7,6 +7,7 @@ Two agents explore the ring without reward; each head is then fine-tuned to the 
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,15 @@ from kmyriad.training_state import load_population
 
 GOAL = (0.0, 2.0)
 EPISODES = 50
+PAPERS_OBJECTIVE: dict[str, Any] = {
+    "diversity": 0.0,
+    "alike": False,
+    "horizon": 100,
+    "replicas": 200,
+    "k": 15,
+    "target_kl": 0.06,
+}
+"""With diversity the heads share the ring so strictly that one of them never comes near the goal."""
 EXTENT = (-3.5, 3.5, -3.5, 3.5)
 
 
@@ -45,7 +55,7 @@ def explore(folder: Path, seed: int) -> Run:
     """Two agents on the ring, without reward."""
     if folder.exists():
         return kmyriad.pretrain(out=folder, resume=True)
-    return kmyriad.pretrain("point-maze", agents=2, out=folder, seed=seed, horizon=100, replicas=200, epochs=160)
+    return kmyriad.pretrain("point-maze", agents=2, out=folder, seed=seed, epochs=160, **PAPERS_OBJECTIVE)
 
 
 def solve(folder: Path, source: Run, head: int, seed: int) -> Run:

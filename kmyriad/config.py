@@ -37,7 +37,6 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "passes": (1, 1000),
     "minibatches": (1, 10_000),
     "target_kl": (1e-6, 10.0),
-    "sharing": (0.0, 1000.0),
     "adapter": (1, 65_536),
     "initial_sigma": (1e-4, 100.0),
     "sigma_min": (1e-6, 100.0),
@@ -70,8 +69,6 @@ class ActorCriticSettings:
     """Mean KL of the actions per epoch that the policy's learning rate is steered to; None leaves it as it is."""
     entropy_bonus: float = 0.0
     """Weight of the entropy of the actions."""
-    sharing: float = 0.0
-    """How much every agent's own layers follow the gradients of all agents."""
     largest_gradient: float = 1.0
     """Longer gradients (of policy and critic together) are cut to this norm."""
 
@@ -150,8 +147,6 @@ class PretrainConfig:
     """actor_critic: gradient steps per pass."""
     target_kl: float = 0.1
     """actor_critic: change of the policy per epoch that the learning rate is steered to, nats."""
-    sharing: float = 1.0
-    """actor_critic: how much every agent's own layers follow the gradients of all; 0 leaves it to the trunk."""
     critic: tuple[int, ...] = (128, 128)
     """actor_critic: hidden sizes of the value functions; the last is each agent's own."""
     learning_rate_milestones: tuple[int, ...] = ()

@@ -54,16 +54,6 @@ class HeadedNetwork(nn.Module):
         hidden = activate(torch.baddbmm(self.adapter_bias, hidden, self.adapter_weight))
         return torch.baddbmm(self.output_bias, hidden, self.output_weight)
 
-    def share_gradients(self, weight: float) -> None:
-        """Let every agent's own layers follow the others' gradients too, as if a common layer were added to each.
-
-        To each gradient comes the sum of all, times `weight` over sqrt(m): as long as agents want the same, that is
-        most of the step; where each wants something else, no more than one of them.
-        """
-        for own in (self.adapter_weight, self.adapter_bias, self.output_weight, self.output_bias):
-            if self.agents > 1 and own.grad is not None:
-                own.grad += weight / math.sqrt(self.agents) * own.grad.sum(0, keepdim=True)
-
 
 def _uniform(shape: tuple[int, ...], inputs: int, generator: torch.Generator, gain: float = 1.0) -> Tensor:
     """PyTorch's own default for linear layers: uniform within 1/sqrt(inputs), here with a generator of its own."""

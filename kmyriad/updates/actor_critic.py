@@ -63,9 +63,6 @@ def actor_critic(
             loss, log_ratio = _loss(population, critic, part, settings, critic_only)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
-            if settings.sharing:
-                population.share_gradients(settings.sharing)
-                critic.share_gradients(settings.sharing)
             norm = float(nn.utils.clip_grad_norm_(parameters, settings.largest_gradient))
             if not math.isfinite(norm):
                 return UpdateReport(norm, steps, kl, sample_size)

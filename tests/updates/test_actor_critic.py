@@ -219,24 +219,6 @@ def test_rewards_that_are_all_alike_move_no_policy():
     assert optimizer.param_groups[0]["lr"] == rate
 
 
-def test_agents_share_gradients_on_request():
-    """The gradients of all, over the square root of their number, come to each one's own; the trunk's stays."""
-    gradients = {}
-    for sharing in (0.0, 0.5):
-        population, critic, optimizer, trajectory, rewards = setup()
-        settings = replace(SETTINGS, sharing=sharing, largest_gradient=1e9)
-        actor_critic(population, critic, optimizer, trajectory, rewards, settings, np.random.default_rng(0))
-        gradients[sharing] = [
-            {name: parameter.grad.clone() for name, parameter in network.named_parameters()}
-            for network in (population, critic)
-        ]
-    for alone, shared in zip(gradients[0.0], gradients[0.5], strict=True):
-        for name, gradient in alone.items():
-            common = 0.0 if name.startswith("trunk") else 0.5 / math.sqrt(AGENTS) * gradient.sum(0)
-            torch.testing.assert_close(shared[name], gradient + common)
-            assert gradient.abs().sum() > 0
-
-
 def test_without_a_target_the_rate_stays():
     population, critic, optimizer, trajectory, rewards = setup()
     rate = optimizer.param_groups[0]["lr"]
