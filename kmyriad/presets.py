@@ -37,7 +37,7 @@ def paper(env: str, agents: int) -> PretrainConfig:
 
 
 def quick(env: str, agents: int) -> PretrainConfig:
-    """About three minutes on two cores."""
+    """About four minutes on two cores."""
     config = PretrainConfig(env=env, agents=agents)
     # The ball's control step is 0.01 s: without decimation it hardly leaves its cell in an episode.
     return replace(config, env_settings={"decimation": 5}) if env == "point-maze" else config
