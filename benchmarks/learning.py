@@ -50,7 +50,7 @@ REINFORCE = {
     "learning_rate": 1e-3,
     "initial_sigma": 0.6,
     "normalise_observations": False,
-    "alike": False,
+    "own_rate": None,
 }
 """The best rate and sigma found for it by `--search`."""
 TRUST_REGION = {**REINFORCE, "update": "trust_region", "learning_rate": 1e-4, "trust_region_steps": 10}

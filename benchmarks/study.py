@@ -18,7 +18,7 @@ from kmyriad.config import PretrainConfig
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
-    "agents start apart": {"alike": False},
+    "nothing in common": {"own_rate": None},
     "diversity 0": {"diversity": 0.0},
     "diversity 3": {"diversity": 3.0},
     "50 replicas": {"replicas": 50},

@@ -26,7 +26,7 @@ GOAL = (0.0, 2.0)
 EPISODES = 50
 PAPERS_OBJECTIVE: dict[str, Any] = {
     "diversity": 0.0,
-    "alike": False,
+    "own_rate": None,
     "horizon": 100,
     "replicas": 200,
     "k": 15,

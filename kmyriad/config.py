@@ -38,6 +38,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "minibatches": (1, 10_000),
     "target_kl": (1e-6, 10.0),
     "adapter": (1, 65_536),
+    "own_rate": (1e-6, 1.0),
     "initial_sigma": (1e-4, 100.0),
     "sigma_min": (1e-6, 100.0),
     "sigma_max": (1e-6, 1e4),
@@ -133,8 +134,8 @@ class PretrainConfig:
     learning_rate: float = 1e-3
     """Adam's rate; actor_critic only starts with it and steers it by target_kl."""
     diversity: float = 1.0
-    """actor_critic: weight of the mutual information of state and head, which keeps heads out of each other's way; 0
-    leaves the entropy of all of them together, the paper's objective."""
+    """actor_critic: weight of the mutual information of state and head, which sends heads different ways; 0 leaves the
+    entropy of all of them together, the paper's objective."""
     gamma: float = 0.99
     """actor_critic: discount per control step."""
     gae_lambda: float = 0.95
@@ -164,8 +165,9 @@ class PretrainConfig:
     """Hidden sizes of the network that all agents share."""
     adapter: int = 128
     """Hidden size of each agent's own layer."""
-    alike: bool = True
-    """All agents start with the same weights and grow apart; otherwise each with random ones of its own (the paper)."""
+    own_rate: float | None = 0.1
+    """How fast an agent's own layers learn beside what all have in common there: agents start alike and grow apart.
+    None leaves nothing in common but the trunk: each agent starts with random layers of its own (the paper)."""
     activation: Activation = "elu"
     """Of all hidden layers; the paper has relu."""
     initial_sigma: float = 0.18

@@ -19,7 +19,7 @@ class Critic(HeadedNetwork):
         observation_size: int,
         sizes: Sequence[int],
         activation: str = "elu",
-        alike: bool = False,
+        own_rate: float | None = None,
         seed: int = 0,
     ) -> None:
         *trunk, adapter = sizes
@@ -31,7 +31,7 @@ class Critic(HeadedNetwork):
             adapter=adapter,
             activation=activation,
             output_gain=OUTPUT_GAIN,
-            alike=alike,
+            own_rate=own_rate,
             seed=seed,
         )
 

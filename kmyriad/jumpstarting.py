@@ -202,7 +202,7 @@ def _select(config: JumpstartConfig, task: Task, replicas: Replicas) -> tuple[Po
     """The heads to fine-tune, as a population of their own, and how they were chosen."""
     if config.init == "random":
         source = _source_config(config)
-        heads = dataclasses.replace(source, agents=RANDOM_HEADS, alike=False, replicas=None, seed=config.seed)
+        heads = dataclasses.replace(source, agents=RANDOM_HEADS, own_rate=None, replicas=None, seed=config.seed)
         population = fresh_population(heads, replicas)
     else:
         population = load_population(open_run(Path(config.source)))

@@ -1,6 +1,7 @@
 """Pictures into an MP4 file that every player and browser shows (H.264), there whole or not at all."""
 
 import itertools
+import logging
 import os
 from collections.abc import Generator, Iterable
 from pathlib import Path
@@ -14,6 +15,8 @@ from kmyriad.errors import UsageError
 
 QUALITY = 7
 """Of 10; the encoder's own scale."""
+logging.getLogger("imageio_ffmpeg").setLevel(logging.ERROR)
+"""Its warning that the encoder stopped early, which is told better here, comes only now and then."""
 
 
 def write_mp4(path: Path, frames: Iterable[NDArray[np.uint8]], fps: float) -> int:

@@ -1,4 +1,9 @@
-"""m networks in one: a trunk that all agents share, then a hidden layer (the adapter) and an output layer each."""
+"""m networks in one: a trunk that all agents share, then a hidden layer (the adapter) and an output layer each.
+
+With an `own_rate` an agent's layer is a part that all have in common plus `own_rate` times a part of its own, which
+starts at 0. Adam moves all parameters by steps of the same size, so agents start as one policy, learn together what all
+need, and grow apart that much more slowly. Without, the layers are random and all their own (the paper's network).
+"""
 
 import math
 from collections.abc import Sequence
@@ -11,8 +16,14 @@ ACTIVATIONS: dict[str, nn.Module] = {"relu": nn.ReLU(inplace=True), "elu": nn.EL
 """In place, which saves a copy of every layer."""
 
 
+AGENTS_LAYERS = ("adapter_weight", "adapter_bias", "output_weight", "output_bias")
+
+
 class HeadedNetwork(nn.Module):
     """`outputs` maps (m, n, inputs), n rows per agent, to (m, n, outputs) without a loop over the agents."""
+
+    adapter_weight: nn.Parameter
+    output_weight: nn.Parameter
 
     def __init__(
         self,
@@ -24,25 +35,30 @@ class HeadedNetwork(nn.Module):
         adapter: int,
         activation: str,
         output_gain: float,
-        alike: bool,
+        output_bias: Tensor | None = None,
+        own_rate: float | None,
         seed: int,
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        self.agents, self.activation_name = agents, activation
+        self.agents, self.activation_name, self.own_rate = agents, activation, own_rate
         self.trunk_sizes, self.adapter_size = tuple(trunk), adapter
         sizes = [inputs, *trunk]
         self.trunk_weights = nn.ParameterList(_uniform((i, o), i, generator) for i, o in pairwise(sizes))
         self.trunk_biases = nn.ParameterList(_uniform((o,), i, generator) for i, o in pairwise(sizes))
-        drawn = 1 if alike else agents  # `alike`: all agents start with the same weights
-        adapter_weight = _uniform((drawn, sizes[-1], adapter), sizes[-1], generator)
-        adapter_bias = _uniform((drawn, 1, adapter), sizes[-1], generator)
-        output_weight = _uniform((drawn, adapter, outputs), adapter, generator, output_gain)
-        self.adapter_weight, self.adapter_bias, self.output_weight = (
-            nn.Parameter(weights.repeat(agents // drawn, 1, 1))
-            for weights in (adapter_weight, adapter_bias, output_weight)
-        )
-        self.output_bias = nn.Parameter(torch.zeros(agents, 1, outputs))
+        drawn = agents if own_rate is None else 1
+        layers = {
+            "adapter_weight": _uniform((drawn, sizes[-1], adapter), sizes[-1], generator),
+            "adapter_bias": _uniform((drawn, 1, adapter), sizes[-1], generator),
+            "output_weight": _uniform((drawn, adapter, outputs), adapter, generator, output_gain),
+            "output_bias": (torch.zeros(outputs) if output_bias is None else output_bias).repeat(drawn, 1, 1),
+        }
+        for name, values in layers.items():
+            if own_rate is None:
+                self.register_parameter(name, nn.Parameter(values))
+            else:
+                self.register_parameter(f"common_{name}", nn.Parameter(values))
+                self.register_parameter(name, nn.Parameter(torch.zeros(agents, *values.shape[1:])))
 
     def outputs(self, inputs: Tensor) -> Tensor:
         activate = ACTIVATIONS[self.activation_name]
@@ -51,8 +67,19 @@ class HeadedNetwork(nn.Module):
         for weight, bias in zip(self.trunk_weights, self.trunk_biases, strict=True):
             hidden = activate(torch.addmm(bias, hidden, weight))
         hidden = hidden.view(agents, count, -1)
-        hidden = activate(torch.baddbmm(self.adapter_bias, hidden, self.adapter_weight))
-        return torch.baddbmm(self.output_bias, hidden, self.output_weight)
+        adapter_weight, adapter_bias, output_weight, output_bias = self.agents_layers().values()
+        hidden = activate(torch.baddbmm(adapter_bias, hidden, adapter_weight))
+        return torch.baddbmm(output_bias, hidden, output_weight)
+
+    def agents_layers(self) -> dict[str, Tensor]:
+        """Weight and bias of adapters and of output layers, a row per agent, whatever they are made of."""
+        own: dict[str, Tensor] = {name: self.get_parameter(name) for name in AGENTS_LAYERS}
+        if self.own_rate is None:
+            return own
+        return {
+            name: torch.add(self.get_parameter(f"common_{name}"), part, alpha=self.own_rate)
+            for name, part in own.items()
+        }
 
 
 def _uniform(shape: tuple[int, ...], inputs: int, generator: torch.Generator, gain: float = 1.0) -> Tensor:

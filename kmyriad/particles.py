@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kmyriad.entropy.discriminant import log_probability_of_owner
 from kmyriad.entropy.estimators import entropy_of_radii, knn_entropy, log_ball_volume, particle_rewards
 from kmyriad.entropy.neighbours import Neighbours, nearest_in, nearest_neighbours
 from kmyriad.errors import UsageError
@@ -64,33 +65,21 @@ def estimate_novelty(pool: Sequence[Visits], k: int, diversity: float = 0.0) -> 
 
     That is -ln(density) up to a constant, the reward whose policy gradient is that of the entropy H(s). Only the newest
     segment's neighbours are searched, and Eq. 1 is averaged over its particles. With `diversity` b the reward is that
-    of H(s) + b I(s; head) = (1 + b) H(s) - b H(s | head): heads keep out of each other's way.
+    of H(s) + b I(s; head), the mutual information bounded from below by a classifier (`discriminant`).
     """
     newest, particles = pool[-1], _particles(pool, k)
     asked = newest.features[newest.sound]
     if not len(asked):
         return Novelty(math.nan, len(particles), np.zeros(newest.sound.shape, np.float32))
-    radii = _radii(particles, asked, k)
+    radii = nearest_in(particles, asked, k + 1).distances[:, -1]  # the nearest is the particle itself
     entropy = entropy_of_radii(radii, particles.shape[1], k, len(particles))
     rewards = _at(newest.sound, log_ball_volume(radii, particles.shape[1]).astype(np.float32))
     if diversity and len(rewards) > 1:
-        rewards += diversity * (rewards - _novelty_to_themselves(pool, k, rewards))
+        owners = np.concatenate([np.nonzero(segment.sound)[0] for segment in pool])
+        of_asked = owners[len(owners) - len(asked) :]
+        told_apart = log_probability_of_owner(particles, owners, len(rewards), asked, of_asked)
+        rewards += np.float32(diversity) * _at(newest.sound, told_apart)
     return Novelty(entropy, len(particles), rewards)
-
-
-def _novelty_to_themselves(pool: Sequence[Visits], k: int, otherwise: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(m, p, L), the log-volumes of balls that hold k others of the same head; `otherwise` where there are too few."""
-    newest, rewards = pool[-1], otherwise.copy()
-    for head, sound in enumerate(newest.sound):
-        own = np.concatenate([segment.features[head][segment.sound[head]] for segment in pool])
-        if len(own) > k and sound.any():
-            rewards[head][sound] = log_ball_volume(_radii(own, newest.features[head][sound], k), own.shape[1])
-    return rewards
-
-
-def _radii(particles: NDArray[np.float32], asked: NDArray[np.float32], k: int) -> NDArray[np.float32]:
-    """Of the balls around those `asked` for, all of them among `particles`, that hold k others."""
-    return nearest_in(particles, asked, k + 1).distances[:, -1]  # the nearest is the particle itself
 
 
 def _particles(pool: Sequence[Visits], k: int) -> NDArray[np.float32]:

@@ -23,9 +23,6 @@ from kmyriad.normaliser import Normaliser
 OUTPUT_GAIN = 0.1
 """Output layers start this much smaller than the others, so that sigma starts at its setting and means near 0."""
 
-SHARED = ("trunk", "normaliser")
-"""What all agents have in common; every other parameter has a row per agent."""
-
 
 @dataclass(frozen=True)
 class Gaussian:
@@ -130,9 +127,12 @@ class Population(HeadedNetwork):
         initial_sigma: float = 0.37,
         sigma_range: tuple[float, float] = (0.01, 2.0),
         normalises: bool = False,
-        alike: bool = False,
+        own_rate: float | None = None,
         seed: int = 0,
     ) -> None:
+        output_bias = torch.zeros(actions.outputs)
+        if not actions.is_discrete:
+            output_bias[actions.size :] = math.log(initial_sigma)
         super().__init__(
             agents,
             observation_size,
@@ -141,14 +141,13 @@ class Population(HeadedNetwork):
             adapter=adapter,
             activation=activation,
             output_gain=OUTPUT_GAIN,
-            alike=alike,
+            output_bias=output_bias,
+            own_rate=own_rate,
             seed=seed,
         )
         self.observation_size, self.actions = observation_size, actions
         self.sigma_range = sigma_range
         self.normaliser = Normaliser(observation_size) if normalises else nn.Identity()
-        if not actions.is_discrete:
-            self.output_bias.data[..., actions.size :] = math.log(initial_sigma)
 
     def forward(self, observations: Tensor) -> Policy:
         return self.policy(self.normaliser(observations))
@@ -182,6 +181,7 @@ class Population(HeadedNetwork):
             "activation": self.activation_name,
             "sigma_range": list(self.sigma_range),
             "normalises": isinstance(self.normaliser, Normaliser),
+            "own_rate": self.own_rate,
         }
 
     @staticmethod
@@ -199,16 +199,18 @@ class Population(HeadedNetwork):
             initial_sigma=sigma_min,
             sigma_range=(sigma_min, sigma_max),
             normalises=architecture["normalises"],
+            own_rate=architecture.get("own_rate"),  # not told by checkpoints from before there was one
         )
 
     def select(self, heads: Sequence[int]) -> "Population":
-        """A smaller population of these heads, with a copy of their parameters."""
+        """A population of these heads, with a copy of their parameters; their layers are all their own there."""
         for head in heads:
             if not 0 <= head < self.agents:
                 raise UsageError(f"head must be between 0 and {self.agents - 1}; got {head}")
-        chosen = Population.build(self.architecture() | {"agents": len(heads)})
-        own = self.state_dict()
-        chosen.load_state_dict({n: own[n] if n.startswith(SHARED) else own[n][list(heads)] for n in own})
+        chosen = Population.build(self.architecture() | {"agents": len(heads), "own_rate": None})
+        theirs = {name: layers[list(heads)] for name, layers in self.agents_layers().items()}
+        state = self.state_dict() | theirs
+        chosen.load_state_dict({name: value for name, value in state.items() if not name.startswith("common_")})
         return chosen
 
     def head(self, index: int) -> "Head":
@@ -224,8 +226,9 @@ class Head(nn.Module):
         if population.agents != 1:
             raise UsageError(f"a head is made of a population of one; got one of {population.agents}")
         layers: list[nn.Module] = [copy.deepcopy(population.normaliser)]
-        weights = [*population.trunk_weights, population.adapter_weight[0], population.output_weight[0]]
-        biases = [*population.trunk_biases, population.adapter_bias[0, 0], population.output_bias[0, 0]]
+        adapter_weight, adapter_bias, output_weight, output_bias = population.agents_layers().values()
+        weights = [*population.trunk_weights, adapter_weight[0], output_weight[0]]
+        biases = [*population.trunk_biases, adapter_bias[0, 0], output_bias[0, 0]]
         for weight, bias in zip(weights, biases, strict=True):
             layer = nn.Linear(*weight.shape)
             layer.weight.data, layer.bias.data = weight.detach().T.clone(), bias.detach().clone()

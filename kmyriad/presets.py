@@ -29,7 +29,7 @@ def paper(env: str, agents: int) -> PretrainConfig:
         learning_rate_decay=0.5,
         trunk=(512, 256),
         adapter=256,
-        alike=False,
+        own_rate=None,
         activation="relu",
         initial_sigma=0.37,
         normalise_observations=False,

@@ -150,7 +150,7 @@ def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
             replicas.observation_size,
             config.critic,
             config.activation,
-            alike=config.alike,
+            own_rate=config.own_rate,
             seed=config.seed,
         )
         parameters += critic.parameters()
@@ -176,6 +176,6 @@ def fresh_population(config: PretrainConfig, replicas: Replicas) -> Population:
         initial_sigma=config.initial_sigma,
         sigma_range=(config.sigma_min, config.sigma_max),
         normalises=config.normalise_observations,
-        alike=config.alike,
+        own_rate=config.own_rate,
         seed=config.seed,
     )

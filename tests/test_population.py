@@ -45,11 +45,32 @@ def test_heads_differ_and_the_seed_decides():
     torch.testing.assert_close(population()(observations).mean, means, rtol=0, atol=0)
 
 
-def test_agents_that_start_alike_are_one_policy():
+def test_agents_with_something_in_common_start_as_one_policy():
     observations = torch.randn(1, 4, 6).expand(3, 4, 6)
-    means = population(alike=True)(observations).mean
+    means = population(own_rate=0.1)(observations).mean
     torch.testing.assert_close(means, means[:1].expand_as(means), rtol=0, atol=0)
     torch.testing.assert_close(means[0], population(1)(observations[:1]).mean[0])
+
+
+def test_what_is_their_own_counts_by_its_rate_and_what_is_common_for_all():
+    observations = torch.zeros(3, 1, 6)
+    net = population(own_rate=0.1)
+    before = net(observations).mean.detach()
+    net.output_bias.data[1] += 2.0
+    net.common_output_bias.data += 1.0
+    moved = net(observations).mean.detach() - before
+    torch.testing.assert_close(moved, torch.tensor([1.0, 1.2, 1.0]).view(3, 1, 1).expand_as(moved))
+
+
+def test_heads_of_agents_with_something_in_common_act_the_same_on_their_own():
+    net, observations = population(own_rate=0.1), torch.randn(3, 5, 6)
+    for parameter in net.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    means = net(observations).mean
+    chosen = net.select([2, 0])
+    assert chosen.own_rate is None
+    torch.testing.assert_close(chosen(observations[[2, 0]]).mean, means[[2, 0]])
+    torch.testing.assert_close(net.head(1)(observations[1]).mean, means[1])
 
 
 def test_sigma_starts_at_its_setting_and_stays_in_bounds():

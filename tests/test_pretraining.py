@@ -88,14 +88,14 @@ def test_seeds_differ(tmp_path):
     assert rows_of(runs[0])[0]["entropy"] != rows_of(runs[1])[0]["entropy"]
 
 
-@pytest.mark.parametrize("alike", [True, False])
-def test_agents_start_alike_on_request_and_grow_apart(alike, tmp_path):
-    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", alike=alike, **SMALL)
+@pytest.mark.parametrize("own_rate", [0.1, None])
+def test_agents_with_something_in_common_start_alike_and_all_grow_apart(own_rate, tmp_path):
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", own_rate=own_rate, **SMALL)
     config, replicas = config_from(run.config), make_replicas("point-maze", 8, horizon=12)
     observations = torch.randn(1, 5, 4).expand(2, 5, 4)
     before = pretrain_module.initial_state(config, replicas).population(observations).mean
     after = load_population(run)(observations).mean
-    assert torch.equal(before[0], before[1]) == alike
+    assert torch.equal(before[0], before[1]) == (own_rate is not None)
     assert not torch.allclose(after[0], after[1])
 
 

@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+
+from kmyriad.entropy.discriminant import log_probability_of_owner
+
+
+def sample(means, count=4000, seed=0):
+    """(particles, owners), normal with a common covariance around each of the means."""
+    rng = np.random.default_rng(seed)
+    spread = np.array([[1.0, 0.0], [0.8, 0.3]])
+    owners = np.repeat(np.arange(len(means)), count)
+    particles = np.array(means)[owners] + rng.standard_normal((len(owners), 2)) @ spread
+    return particles.astype(np.float32), owners
+
+
+def test_it_is_bayes_rule_with_normal_densities():
+    particles, owners = sample([(0.0, 0.0), (1.0, 2.0), (-1.0, 0.5)])
+    asked, asked_owners = particles[::1000], owners[::1000]
+    found = log_probability_of_owner(particles, owners, 3, asked, asked_owners)
+    means = np.stack([particles[owners == head].mean(axis=0, dtype=float) for head in range(3)])
+    precision = np.linalg.inv(np.cov((particles - means[owners]).T))
+    for state, owner, value in zip(asked.astype(float), asked_owners, found, strict=True):
+        densities = np.exp([-0.5 * (state - mean) @ precision @ (state - mean) for mean in means])
+        assert value == pytest.approx(np.log(densities[owner] / densities.sum()), rel=1e-2, abs=1e-4)
+
+
+def test_its_mean_bounds_the_mutual_information():
+    """Heads far apart: ln m nats, the most there can be; heads in one place: none."""
+    for distance, expected in ((100.0, np.log(2)), (0.0, 0.0)):
+        particles, owners = sample([(0.0, 0.0), (distance, 0.0)])
+        found = log_probability_of_owner(particles, owners, 2, particles, owners).mean() + np.log(2)
+        assert found == pytest.approx(expected, abs=0.01)
+
+
+def test_a_head_without_particles_and_a_feature_without_variance_do_no_harm():
+    particles, owners = sample([(0.0, 0.0), (3.0, 0.0)])
+    particles[:, 1] = 7.0
+    found = log_probability_of_owner(particles, owners, 3, particles, owners)
+    assert np.isfinite(found).all()
+    assert found.mean() > np.log(1 / 3)
+    still = np.zeros_like(particles)
+    np.testing.assert_allclose(log_probability_of_owner(still, owners, 3, still, owners), np.log(1 / 3), rtol=1e-6)
