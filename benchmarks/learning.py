@@ -51,6 +51,7 @@ REINFORCE = {
     "initial_sigma": 0.6,
     "normalise_observations": False,
     "own_rate": None,
+    "adapter": 128,
 }
 """The best rate and sigma found for it by `--search`."""
 TRUST_REGION = {**REINFORCE, "update": "trust_region", "learning_rate": 1e-4, "trust_region_steps": 10}

@@ -119,7 +119,7 @@ class PretrainConfig:
     """Policies in the population (heads of the network)."""
     replicas: int | None = None
     """Copies of the environment, split evenly over the agents; none takes about 100."""
-    epochs: int = 640
+    epochs: int = 480
     """Updates of the population."""
     segment: int | None = None
     """Control steps per epoch, from replicas at staggered ages; the horizon's own length collects whole horizons from
@@ -148,7 +148,7 @@ class PretrainConfig:
     """actor_critic: gradient steps per pass."""
     target_kl: float = 0.1
     """actor_critic: change of the policy per epoch that the learning rate is steered to, nats."""
-    critic: tuple[int, ...] = (128, 128)
+    critic: tuple[int, ...] = (64, 64)
     """actor_critic: hidden sizes of the value functions; the last is each agent's own."""
     learning_rate_milestones: tuple[int, ...] = ()
     """reinforce, trust_region: epochs after which the rate is multiplied by the decay."""
@@ -163,7 +163,7 @@ class PretrainConfig:
     """Shift and scale observations by their running mean and deviation, which become part of the policy."""
     trunk: tuple[int, ...] = (256, 128)
     """Hidden sizes of the network that all agents share."""
-    adapter: int = 128
+    adapter: int = 64
     """Hidden size of each agent's own layer."""
     own_rate: float | None = 0.1
     """How fast an agent's own layers learn beside what all have in common there: agents start alike and grow apart.

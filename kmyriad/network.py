@@ -6,7 +6,7 @@ need, and grow apart that much more slowly. Without, the layers are random and a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import torch
@@ -60,14 +60,15 @@ class HeadedNetwork(nn.Module):
                 self.register_parameter(f"common_{name}", nn.Parameter(values))
                 self.register_parameter(name, nn.Parameter(torch.zeros(agents, *values.shape[1:])))
 
-    def outputs(self, inputs: Tensor) -> Tensor:
+    def outputs(self, inputs: Tensor, layers: Mapping[str, Tensor] | None = None) -> Tensor:
+        """`layers` are what `agents_layers` returned, where many calls share it."""
         activate = ACTIVATIONS[self.activation_name]
         agents, count, size = inputs.shape
         hidden = inputs.reshape(agents * count, size)
         for weight, bias in zip(self.trunk_weights, self.trunk_biases, strict=True):
             hidden = activate(torch.addmm(bias, hidden, weight))
         hidden = hidden.view(agents, count, -1)
-        adapter_weight, adapter_bias, output_weight, output_bias = self.agents_layers().values()
+        adapter_weight, adapter_bias, output_weight, output_bias = (layers or self.agents_layers()).values()
         hidden = activate(torch.baddbmm(adapter_bias, hidden, adapter_weight))
         return torch.baddbmm(output_bias, hidden, output_weight)
 

@@ -149,8 +149,9 @@ class Population(HeadedNetwork):
         self.sigma_range = sigma_range
         self.normaliser = Normaliser(observation_size) if normalises else nn.Identity()
 
-    def forward(self, observations: Tensor) -> Policy:
-        return self.policy(self.normaliser(observations))
+    def forward(self, observations: Tensor, layers: Mapping[str, Tensor] | None = None) -> Policy:
+        """`layers` are what `agents_layers` returned, where many calls share it."""
+        return self._policy(self.outputs(self.normaliser(observations), layers))
 
     def policy(self, normalised: Tensor) -> Policy:
         """The policy from observations that went through `normaliser` already."""

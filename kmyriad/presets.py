@@ -37,7 +37,7 @@ def paper(env: str, agents: int) -> PretrainConfig:
 
 
 def quick(env: str, agents: int) -> PretrainConfig:
-    """About four minutes on two cores."""
+    """About three minutes on two cores."""
     config = PretrainConfig(env=env, agents=agents)
     # The ball's control step is 0.01 s: without decimation it hardly leaves its cell in an episode.
     return replace(config, env_settings={"decimation": 5}) if env == "point-maze" else config
@@ -45,7 +45,7 @@ def quick(env: str, agents: int) -> PretrainConfig:
 
 def desk(env: str, agents: int) -> PretrainConfig:
     """About a quarter of an hour on two cores: the paper's horizon, more replicas."""
-    return replace(quick(env, agents), horizon=600, replicas=even_split(200, agents), epochs=2000, k=15)
+    return replace(quick(env, agents), horizon=600, replicas=even_split(200, agents), epochs=1200, k=15)
 
 
 def jumpstart_quick(init: Init) -> JumpstartConfig:

@@ -22,7 +22,7 @@ class Command:
 
     config: Annotated[PretrainConfig, tyro.conf.arg(name="")]
     preset: str = "quick"
-    """Settings to start from: quick (4 minutes on two cores), desk (15), paper (Table 2); flags change single ones."""
+    """Settings to start from: quick (3 minutes on two cores), desk (15), paper (Table 2); flags change single ones."""
     out: Path | None = None
     """Folder of the run; by default a new one below runs/."""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
