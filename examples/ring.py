@@ -34,8 +34,8 @@ PAPERS_OBJECTIVE: dict[str, Any] = {
     "adapter": 128,
     "critic": (128, 128),
 }
-"""With diversity the heads share the ring so strictly that one of them never comes near the goal; with the default, smaller
-layers of their own both go the same way or do not come far enough (two of three seeds)."""
+"""With diversity the heads share the ring so strictly that one of them never comes near the goal; with the default,
+smaller layers of their own both go the same way or do not come far enough (two of three seeds)."""
 EXTENT = (-3.5, 3.5, -3.5, 3.5)
 
 
