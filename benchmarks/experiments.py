@@ -98,9 +98,11 @@ def _measure_checkpoints(run: Run) -> Iterator[dict[str, Any]]:
         if epoch == epochs[-1]:
             row["last"] = last = _measure(config, population, LAST_EVALUATION_REPLICAS)
             widest = int(np.argmax(last["covered_cells_per_head"]))
-            several, alone = population.agents > 1, population.select([widest])
-            found = _measure(config, alone, LAST_EVALUATION_REPLICAS) if several else last
-            last["covered_cells_of_widest_head"] = found["covered_cells"]
+            if population.agents > 1:
+                alone = _measure(config, population.select([widest]), LAST_EVALUATION_REPLICAS)
+            else:
+                alone = last
+            last["covered_cells_of_widest_head"] = alone["covered_cells"]
         yield row
 
 

@@ -51,7 +51,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "actor 128-128-64": {"trunk": (128, 128)},
     "actor 256-128-128": {"adapter": 128},
     "actor 512-256-256": {"trunk": (512, 256), "adapter": 256},
-    "critic 64-64": {"critic": (64, 64)},
     "critic 128-128": {"critic": (128, 128)},
     "critic 256-256": {"critic": (256, 256)},
 }

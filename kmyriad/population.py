@@ -151,11 +151,11 @@ class Population(HeadedNetwork):
 
     def forward(self, observations: Tensor, layers: Mapping[str, Tensor] | None = None) -> Policy:
         """`layers` are what `agents_layers` returned, where many calls share it."""
-        return self._policy(self.outputs(self.normaliser(observations), layers))
+        return self.policy(self.normaliser(observations), layers)
 
-    def policy(self, normalised: Tensor) -> Policy:
+    def policy(self, normalised: Tensor, layers: Mapping[str, Tensor] | None = None) -> Policy:
         """The policy from observations that went through `normaliser` already."""
-        return self._policy(self.outputs(normalised))
+        return self._policy(self.outputs(normalised, layers))
 
     def _policy(self, outputs: Tensor) -> Policy:
         if self.actions.is_discrete:

@@ -38,18 +38,17 @@ def runs(tmp_path_factory):
 
 
 def test_the_best_head_is_fine_tuned_and_selection_counts(runs, tmp_path):
-    run = kmyriad.jumpstart(runs / "three", goal=GOAL, out=tmp_path / "run", segment=20, **SMALL)
+    many = SMALL | {"replicas": 60}  # some succeed in every epoch; where none does the policy stays as it is
+    run = kmyriad.jumpstart(runs / "three", goal=GOAL, out=tmp_path / "run", segment=20, **many)
     selection = json.loads(run.selection_path.read_text())
     assert 0 < selection["env_steps"] <= 1200
     assert sorted(standing["head"] for standing in selection["standings"]) == [0, 1, 2]
     rows = run.metrics()
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4, 5, 6]
-    assert rows[-1]["env_steps"] == selection["env_steps"] + 6 * 8 * 20
+    assert rows[-1]["env_steps"] == selection["env_steps"] + 6 * 60 * 20
     assert [row["success"] is None for row in rows] == [True, True, False, False, False, False]
     assert all(row["success"] is None or 0 <= row["success"] <= 1 for row in rows)
-    moved = [row["update_kl"] > 0 for row in rows]
-    assert moved[:2] == [False, False]
-    assert any(moved[2:])  # not where no replica succeeded
+    assert [row["update_kl"] > 0 for row in rows] == [False, False, True, True, True, True]
     assert run.command == "jumpstart"
     assert run.is_finished
     config = config_of(open_run(run.path))
