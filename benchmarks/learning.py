@@ -56,8 +56,8 @@ REINFORCE = {
 """The best rate and sigma found for it by `--search`."""
 TRUST_REGION = {**REINFORCE, "update": "trust_region", "learning_rate": 1e-4, "trust_region_steps": 10}
 SEARCH = [(rate, sigma) for rate in (1e-3, 3e-3) for sigma in (0.22, 0.37, 0.6, 1.0)]
-MEASUREMENTS = 20
-"""Of each actor_critic run, which goes on for a fifth of N."""
+ACTOR_CRITIC_STEPS, MEASUREMENTS = 1_000_000, 20
+"""Of each actor_critic run: environment steps, and how often it is measured on the way."""
 HEADS = (1, 10, 50)
 RULES = ("actor_critic", "reinforce", "trust_region")
 Found = dict[str, list[Curve]]
@@ -104,7 +104,7 @@ def settings_of(world: str, rule: str, agents: int, seed: int) -> dict[str, Any]
     defaults = preset("quick", world, agents)
     settings: dict[str, Any] = {"env": world, "preset": "quick", "agents": agents, "seed": seed}
     if rule == "actor_critic":
-        settings["epochs"] = epochs_for(STEPS[world] // 5, defaults, settings)
+        settings["epochs"] = epochs_for(ACTOR_CRITIC_STEPS, defaults, settings)
         settings["checkpoint_every"] = max(1, settings["epochs"] // MEASUREMENTS)
     else:
         settings |= REINFORCE if rule == "reinforce" else TRUST_REGION

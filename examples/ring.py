@@ -7,7 +7,6 @@ Two agents explore the ring without reward; each head is then fine-tuned to the 
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,25 +23,13 @@ from kmyriad.training_state import load_population
 
 GOAL = (0.0, 2.0)
 EPISODES = 50
-PAPERS_OBJECTIVE: dict[str, Any] = {
-    "diversity": 0.0,
-    "own_rate": None,
-    "horizon": 100,
-    "replicas": 200,
-    "k": 15,
-    "target_kl": 0.06,
-    "adapter": 128,
-    "critic": (128, 128),
-}
-"""With diversity the heads share the ring so strictly that one of them never comes near the goal; with the default,
-smaller layers of their own both go the same way or do not come far enough (two of three seeds)."""
 EXTENT = (-3.5, 3.5, -3.5, 3.5)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("runs/ring"), help="where runs are kept")
-    parser.add_argument("--out", type=Path, default=Path("pictures/ring"), help="the picture, without its ending")
+    parser.add_argument("--out", type=Path, default=Path("pictures/ring"), help="the pictures, without their ending")
     parser.add_argument("--seed", type=int, default=0, help="of all runs (default: %(default)s)")
     arguments = parser.parse_args()
     pretrained = explore(arguments.folder / "pretrained", arguments.seed)
@@ -58,7 +45,7 @@ def explore(folder: Path, seed: int) -> Run:
     """Two agents on the ring, without reward."""
     if folder.exists():
         return kmyriad.pretrain(out=folder, resume=True)
-    return kmyriad.pretrain("point-maze", agents=2, out=folder, seed=seed, epochs=160, **PAPERS_OBJECTIVE)
+    return kmyriad.pretrain("point-maze", agents=2, out=folder, seed=seed, epochs=60)
 
 
 def solve(folder: Path, source: Run, head: int, seed: int) -> Run:
@@ -117,7 +104,10 @@ def draw(run: Run, before: Visits, after: list[tuple[Visits, float]], out: Path)
             axes.tick_params(labelsize=6)
     figure.set_layout_engine("constrained")
     png, _ = figures.save(figure, out)
-    print(png)
+    heatmaps, _ = figures.save(
+        figures.head_heatmaps(before.xy, world, extent=EXTENT), out.with_name(f"{out.name}-heatmaps")
+    )
+    print(png, heatmaps, sep="\n")
 
 
 if __name__ == "__main__":

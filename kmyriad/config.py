@@ -17,8 +17,9 @@ Activation = Literal["elu", "relu"]
 REPLICAS = 100
 """About how many there are where nothing else is asked for."""
 
-SEGMENT = 25
-"""About how many control steps an actor_critic epoch has, where nothing else is asked for."""
+SEGMENT, POINT_MAZE_SEGMENT = 25, 100
+"""About how many control steps an actor_critic epoch has, where nothing else is asked for. The ball crosses its maze in
+a hundred: shorter epochs only ever see a part of that, and their updates chase each other."""
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "agents": (1, 10_000),
@@ -123,7 +124,8 @@ class PretrainConfig:
     """Updates of the population."""
     segment: int | None = None
     """Control steps per epoch, from replicas at staggered ages; the horizon's own length collects whole horizons from
-    reset (the paper). None takes about 25 for actor_critic in our worlds, and whole horizons elsewhere."""
+    reset (the paper). None takes about 25 for actor_critic in our worlds, 100 in PointMaze, and whole horizons
+    elsewhere."""
     seed: int = 0
     """All randomness is a function of this, the epoch and the replica."""
 
@@ -213,7 +215,8 @@ class PretrainConfig:
         """Control steps of every replica per epoch: the paper's T, or a segment."""
         if self.segment is None and self.update != "actor_critic":
             return self.horizon
-        return steps_per_epoch(self.segment, self.env, self.horizon)
+        about = POINT_MAZE_SEGMENT if find_id(self.env) == IDS["point-maze"] else SEGMENT
+        return steps_per_epoch(self.segment, self.env, self.horizon, about)
 
     @property
     def has_segments(self) -> bool:
@@ -263,13 +266,13 @@ def plain(config: "DataclassInstance") -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(config).items()}
 
 
-def steps_per_epoch(segment: int | None, env: str, horizon: int) -> int:
-    """Of every replica under actor_critic: the segment asked for, about 25 in our worlds, or a whole horizon."""
+def steps_per_epoch(segment: int | None, env: str, horizon: int, about: int = SEGMENT) -> int:
+    """Of every replica under actor_critic: the segment asked for, `about` so many in our worlds, or a whole horizon."""
     if segment is not None:
         return segment
     if find_id(env) not in IDS.values():
         return horizon
-    return min(nearest_divisors(horizon, SEGMENT), key=lambda steps: abs(steps - SEGMENT))
+    return min(nearest_divisors(horizon, about), key=lambda steps: abs(steps - about))
 
 
 def check_numbers(config: "DataclassInstance", bounds: Mapping[str, tuple[float, float]] = BOUNDS) -> None:

@@ -4,10 +4,16 @@ from dataclasses import replace
 from typing import cast, get_args
 
 from kmyriad.config import PretrainConfig, check_choice, even_split
+from kmyriad.envs import IDS, find_id
 from kmyriad.jumpstart_config import Init, JumpstartConfig
 
 PAPER_LEARNING_RATES = {1: 2e-4, 10: 2e-4, 50: 5e-4}
 """The paper's Table 2: the rate by number of agents. Numbers in between take that of the next lower one."""
+
+OWN_RATE, OWN_RATE_IN_MAZES = 0.1, 0.05
+"""Of ten agents' own layers: between walls an Ant needs everybody's experience for longer."""
+OWN_RATES_IN_ALL = 1.5
+"""At most, of all agents together: the more there are, the less data and the more noise for each."""
 
 
 def paper(env: str, agents: int) -> PretrainConfig:
@@ -38,14 +44,36 @@ def paper(env: str, agents: int) -> PretrainConfig:
 
 def quick(env: str, agents: int) -> PretrainConfig:
     """About three minutes on two cores."""
-    config = PretrainConfig(env=env, agents=agents)
-    # The ball's control step is 0.01 s: without decimation it hardly leaves its cell in an episode.
-    return replace(config, env_settings={"decimation": 5}) if env == "point-maze" else config
+    if find_id(env) == IDS["point-maze"]:
+        return point_maze(env, agents)
+    own_rate = OWN_RATE_IN_MAZES if find_id(env) == IDS["ant-maze"] else OWN_RATE
+    return PretrainConfig(env=env, agents=agents, own_rate=min(own_rate, OWN_RATES_IN_ALL / agents))
+
+
+def point_maze(env: str, agents: int) -> PretrainConfig:
+    """About three minutes on two cores, for a ball.
+
+    It needs no practice to roll: agents have nothing to learn in common and may start with much noise. As noise alone
+    takes them anywhere, they want larger samples and smaller updates, or they chase each other round the maze.
+    """
+    return PretrainConfig(
+        env=env,
+        # Its control step is 0.01 s: without decimation the ball hardly leaves its cell in an episode.
+        env_settings={"decimation": 5},
+        agents=agents,
+        epochs=120,
+        own_rate=1.0,
+        initial_sigma=0.6,
+        diversity=0.3,
+        gamma=0.97,
+        target_kl=0.02,
+    )
 
 
 def desk(env: str, agents: int) -> PretrainConfig:
     """About a quarter of an hour on two cores: the paper's horizon, more replicas."""
-    return replace(quick(env, agents), horizon=600, replicas=even_split(200, agents), epochs=1200, k=15)
+    config = quick(env, agents)
+    return replace(config, horizon=600, replicas=even_split(200, agents), epochs=config.epochs * 5 // 2, k=15)
 
 
 def jumpstart_quick(init: Init) -> JumpstartConfig:

@@ -60,6 +60,19 @@ def test_presets_are_valid(name, env, agents):
     assert (config.env, config.agents) == (env, agents)
 
 
+def test_the_more_agents_the_slower_their_own_layers():
+    rates = [preset("quick", "ant-empty", agents).own_rate for agents in (1, 10, 50, 100)]
+    assert rates == [0.1, 0.1, 0.03, 0.015]
+    assert preset("quick", "ant-maze", 10).own_rate < 0.1
+
+
+@pytest.mark.parametrize(("horizon", "steps"), [(200, 100), (250, 125), (600, 100), (60, 60)])
+def test_point_maze_has_longer_segments_that_fit_the_horizon(horizon, steps):
+    config = dataclasses.replace(preset("quick", "point-maze", 10), horizon=horizon)
+    assert config.epoch_steps == steps
+    assert dataclasses.replace(config, env="kmyriad/PointMaze-v0").epoch_steps == steps
+
+
 @pytest.mark.parametrize(("agents", "rate"), [(1, 2e-4), (10, 2e-4), (50, 5e-4)])
 def test_the_paper_preset_is_table_2(agents, rate):
     config = preset("paper", "ant-empty", agents)
