@@ -12,7 +12,7 @@ demo: setup ## explore without reward, jump-start a head to a goal, write a page
 test: setup lint ## everything a change must pass, in a few minutes
 	$(BIN)/python -m pytest
 
-test-slow: setup ## the long tests
+test-slow: $(VENV)/.bench ## the long tests
 	$(BIN)/python -m pytest -m slow
 
 lint: setup

@@ -323,7 +323,7 @@ def test_many_kills(update, segment, tmp_path):
 def test_a_population_learns_to_cover_point_maze(agents, seed, tmp_path):
     """Under the paper's gradient the pooled entropy on fresh rollouts rises clearly above the untrained one's."""
     settings = {"agents": agents, "seed": seed, "epochs": 60, "update": "reinforce", "replicas": 300, "k": 5}
-    settings |= {"initial_sigma": 0.37, "activation": "relu", "normalise_observations": False}
+    settings |= {"initial_sigma": 0.37, "activation": "relu", "normalise_observations": False, "own_rate": None}
     run = kmyriad.pretrain("point-maze", out=tmp_path / "run", keep_checkpoints=1000, checkpoint_every=1, **settings)
     config = config_from(run.config)
     replicas = make_replicas("point-maze", 100, horizon=config.horizon, settings=config.env_settings)
