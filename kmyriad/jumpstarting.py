@@ -205,7 +205,7 @@ def _select(config: JumpstartConfig, task: Task, replicas: Replicas) -> tuple[Po
         heads = dataclasses.replace(source, agents=RANDOM_HEADS, own_rate=None, replicas=None, seed=config.seed)
         population = fresh_population(heads, replicas)
     else:
-        population = load_population(open_run(Path(config.source)))
+        population = load_population(open_run(config.source))
     if config.top > population.agents:
         raise UsageError(f"top {config.top} is more than the {population.agents} heads of {config.source}; lower it")
     if config.head is not None or population.agents == 1:
@@ -226,7 +226,7 @@ def _source_config(config: JumpstartConfig) -> PretrainConfig:
     if config.init == "random" and not Path(config.source).is_dir():
         find_id(config.source)
         return pretrain_preset("quick", config.source, RANDOM_HEADS)
-    run = open_run(Path(config.source))
+    run = open_run(config.source)
     if run.command != "pretrain":
         raise UsageError(f"{run.path} is a {run.command} run; give the pretraining run that it started from")
     return config_from(run.config)

@@ -53,7 +53,7 @@ def run_to_resume(out: str | Path | None, command: str) -> Run:
     """The run in `out`, which `command` must have made."""
     if out is None:
         raise UsageError("resume needs the run's folder; give it with out")
-    run = open_run(Path(out))
+    run = open_run(out)
     if run.command != command:
         raise UsageError(f"{run.path} is a {run.command} run; resume it with: kmyriad {run.command}")
     return run

@@ -110,11 +110,11 @@ def create_run(path: Path, config: dict[str, Any]) -> Run:
     return run
 
 
-def open_run(path: Path) -> Run:
+def open_run(path: str | Path) -> Run:
     """The run in folder `path`."""
     if not os.path.isdir(path):  # Path.is_dir raises where a folder above cannot be entered
         raise UsageError(f"there is no run folder {path}; check the name")
-    run = Run(path)
+    run = Run(Path(path))
     if not os.path.exists(run.config_path):
         raise UsageError(f"{path} is no run folder: it has no config.json; check the name")
     _ = run.config

@@ -46,7 +46,7 @@ def test_a_new_run_holds_what_was_asked_for(run):
 def test_a_folder_that_holds_a_run_is_not_taken(run, tmp_path):
     with pytest.raises(UsageError, match="already holds a run; continue it with --resume"):
         create_run(run.path, {})
-    assert open_run(run.path).config == CONFIG
+    assert open_run(run.path).config == open_run(str(run.path)).config == CONFIG
 
     leftover = tmp_path / "leftover"
     (leftover / "checkpoints").mkdir(parents=True)
