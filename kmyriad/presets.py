@@ -51,7 +51,7 @@ def quick(env: str, agents: int) -> PretrainConfig:
 
 
 def point_maze(env: str, agents: int) -> PretrainConfig:
-    """About three minutes on two cores, for a ball.
+    """For a ball, within three minutes on two cores.
 
     It needs no practice to roll: agents have nothing to learn in common and may start with much noise. As noise alone
     takes them anywhere, they want larger samples and smaller updates, or they chase each other round the maze.
