@@ -21,6 +21,9 @@ SEGMENT, POINT_MAZE_SEGMENT = 25, 100
 """About how many control steps an actor_critic epoch has, where nothing else is asked for. The ball crosses its maze in
 a hundred: shorter epochs only ever see a part of that, and their updates chase each other."""
 
+OWN_RATE = 0.1
+"""Of agents' own layers beside what all have in common, where nothing else is asked for."""
+
 BOUNDS: dict[str, tuple[float, float]] = {
     "agents": (1, 10_000),
     "replicas": (1, 10_000_000),
@@ -167,7 +170,7 @@ class PretrainConfig:
     """Hidden sizes of the network that all agents share."""
     adapter: int = 64
     """Hidden size of each agent's own layer."""
-    own_rate: float | None = 0.1
+    own_rate: float | None = OWN_RATE
     """How fast an agent's own layers learn beside what all have in common there: agents start alike and grow apart.
     None leaves nothing in common but the trunk: each agent starts with random layers of its own (the paper)."""
     activation: Activation = "elu"

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import cast, get_args
 
-from kmyriad.config import PretrainConfig, check_choice, even_split
+from kmyriad.config import OWN_RATE, PretrainConfig, check_choice, even_split
 from kmyriad.envs import IDS, find_id
 from kmyriad.jumpstart_config import Init, JumpstartConfig
 
 PAPER_LEARNING_RATES = {1: 2e-4, 10: 2e-4, 50: 5e-4}
 """The paper's Table 2: the rate by number of agents. Numbers in between take that of the next lower one."""
 
-OWN_RATE, OWN_RATE_IN_MAZES = 0.1, 0.05
-"""Of ten agents' own layers: between walls an Ant needs everybody's experience for longer."""
+OWN_RATE_IN_MAZES = 0.05
+"""Between walls an Ant needs everybody's experience for longer."""
 OWN_RATES_IN_ALL = 1.5
 """At most, of all agents together: the more there are, the less data and the more noise for each."""
 
@@ -71,7 +71,7 @@ def point_maze(env: str, agents: int) -> PretrainConfig:
 
 
 def desk(env: str, agents: int) -> PretrainConfig:
-    """About a quarter of an hour on two cores: the paper's horizon, more replicas."""
+    """About a quarter of an hour on two cores by estimate, never timed: the paper's horizon, more replicas."""
     config = quick(env, agents)
     return replace(config, horizon=600, replicas=even_split(200, agents), epochs=config.epochs * 5 // 2, k=15)
 
