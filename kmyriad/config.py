@@ -75,7 +75,11 @@ class ActorCriticSettings:
     entropy_bonus: float = 0.0
     """Weight of the entropy of the actions."""
     largest_gradient: float = 1.0
-    """Longer gradients (of policy and critic together) are cut to this norm."""
+    """Longer gradients (of policy and critic together, where they learn together) are cut to this norm."""
+    critic_passes: int = 0
+    """Times that the critic goes through an epoch's data alone, before advantages are taken; 0: with the policy."""
+    critic_lambda: float | None = None
+    """The gae_lambda of what the critic learns; None takes gae_lambda."""
 
 
 class TrainingConfig(Protocol):

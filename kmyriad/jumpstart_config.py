@@ -28,6 +28,8 @@ BOUNDS = config.BOUNDS | {
     "selection_steps": (1, 10**12),
     "warm_up": (0, 10_000_000),
     "critic_learning_rate": (1e-12, 100.0),
+    "critic_passes": (0, 100_000),
+    "critic_lambda": (0.0, 1.0),
     "entropy_bonus": (0.0, 100.0),
     "largest_gradient": (1e-6, 1e9),
 }
@@ -69,6 +71,9 @@ class JumpstartConfig:
     seed: int = 0
     """All randomness is a function of this, the epoch and the replica."""
 
+    stop_at_goal: bool = True
+    """Training's episodes end once the goal is entered (with reward 1), as what comes after is no part of the task, and
+    end without it where time runs out. Off, they go on with reward 1 for every step in the goal. Needs segments."""
     warm_up: int = 8
     """Epochs at the start in which only the critic learns."""
     learning_rate: float = 3e-4
@@ -77,14 +82,18 @@ class JumpstartConfig:
     """Of the value function."""
     gamma: float = 0.99
     """Discount per control step."""
-    gae_lambda: float = 0.95
+    gae_lambda: float = 0.5
     """How far advantages trust rewards over the critic; 0 is one step, 1 to the end."""
+    critic_lambda: float = 0.95
+    """The same for what the critic learns by itself; with critic_passes 0 it learns by gae_lambda."""
     clip: float = 0.2
     """Ratios of probabilities beyond 1 +- this give no gradient."""
     passes: int = 4
     """Times that an epoch's steps are gone through."""
     minibatches: int = 4
     """Gradient steps per pass."""
+    critic_passes: int = 16
+    """Times that the critic alone goes through an epoch's steps, before the policy learns; 0: both learn at once."""
     target_kl: float | None = 0.03
     """Change of the policy per epoch that its learning rate is steered to, nats; none keeps the rate."""
     entropy_bonus: float = 0.0
@@ -148,6 +157,11 @@ class JumpstartConfig:
     def epochs_per_horizon(self) -> int:
         """How many epochs' steps make one horizon."""
         return self.steps_per_episode // self.epoch_steps
+
+    @property
+    def stops_at_goal(self) -> bool:
+        """Whether training's episodes do. Whole horizons would cut off the second try of those who were quick."""
+        return self.stop_at_goal and bool(self.goal) and self.has_segments
 
     @property
     def actor_critic(self) -> ActorCriticSettings:

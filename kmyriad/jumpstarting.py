@@ -25,7 +25,7 @@ from kmyriad.presets import preset as pretrain_preset
 from kmyriad.pretraining import assign_policies_to_processes, check_segments, fresh_population
 from kmyriad.progress import say
 from kmyriad.randomness import SHUFFLING, generator
-from kmyriad.rollout import collect
+from kmyriad.rollout import ParallelTrajectory, collect
 from kmyriad.runs import Run, load_last_epoch, open_run, save_selection
 from kmyriad.selection import Ranking, race, rank_episodes, shortest_distance, untried
 from kmyriad.task import Task, trials
@@ -73,7 +73,7 @@ def fine_tune(config: JumpstartConfig, out: str | Path | None = None, resume: bo
     if not resume:
         config = with_source(config)
     task = task_of(config)
-    replicas = task.replicas(config.replica_count, config.threads)
+    replicas = task.replicas(config.replica_count, config.threads, ends_at_goal=config.stops_at_goal)
     try:
         check_segments(config, replicas)
         if resume:
@@ -105,13 +105,13 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, journ
         trajectory = collect(
             replicas, state.population, config.epoch_steps, config.seed, state.epoch, keep_arrivals=True
         )
-        # (1 - gamma) makes returns as large as rewards, so that the critic learns them at any gamma.
         report = actor_critic(
             state.population,
             state.critic,
             state.optimizer,
-            trajectory,
-            (1 - config.gamma) * torch.from_numpy(trajectory.rewards),
+            failed_in_time(trajectory) if config.stops_at_goal else trajectory,
+            # (1 - gamma) makes returns as large as rewards, so that the critic learns them at any gamma.
+            (1.0 if config.stops_at_goal else 1 - config.gamma) * torch.from_numpy(trajectory.rewards),
             config.actor_critic,
             generator(config.seed, state.epoch, SHUFFLING),
             critic_only=state.epoch <= config.warm_up,
@@ -119,10 +119,17 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, journ
         state.population.see(trajectory.observations[torch.from_numpy(trajectory.sound)])
 
         state.count(trajectory.steps, good_gradient=math.isfinite(report.gradient_norm))
-        # Staggered replicas begin in the middle of episodes, which says nothing about success.
-        counts = not config.has_segments or state.epoch > config.epochs_per_horizon
+        # Staggered replicas begin in the middle of episodes, which says nothing about success. And where success is the
+        # end, it takes another horizon until those who fail, and so take long, end as often as they begin.
+        settled = config.epochs_per_horizon * (2 if config.stops_at_goal else 1)
+        counts = not config.has_segments or state.epoch > settled
         row = update_metrics(state, trajectory, report) | success_metrics(trajectory, config.steps_per_episode, counts)
         journal.record(state, row | timings(trajectory.steps, time.perf_counter() - started))
+
+
+def failed_in_time(trajectory: ParallelTrajectory) -> ParallelTrajectory:
+    """`trajectory` with nothing more to come for episodes that ran out of time."""
+    return dataclasses.replace(trajectory, terminated=trajectory.ends)
 
 
 def initial_state(config: JumpstartConfig, population: Population, ranking: Ranking | None = None) -> TrainingState:

@@ -98,6 +98,7 @@ def jumpstart_paper(init: Init) -> JumpstartConfig:
         critic_learning_rate=3e-4,
         gamma=0.99,
         gae_lambda=0.95,
+        critic_passes=0,
         clip=0.2 if fresh else 0.15,
         passes=10 if fresh else 3,
         minibatches=10,

@@ -33,11 +33,11 @@ class Task:
         elif self.goal:
             raise UsageError(f"{self.env} has a reward of its own and takes no goal; leave the goal out")
 
-    def replicas(self, count: int, threads: int | None = None) -> Replicas:
+    def replicas(self, count: int, threads: int | None = None, *, ends_at_goal: bool = False) -> Replicas:
         """`count` copies of the world with the goal in it."""
         settings = dict(self.env_settings)
         if self.goal:
-            settings |= {"goal": self.goal, "goal_radius": self.goal_radius}
+            settings |= {"goal": self.goal, "goal_radius": self.goal_radius, "ends_at_goal": ends_at_goal}
         return make_replicas(self.env, count, horizon=self.horizon, settings=settings, threads=threads)
 
 

@@ -2,6 +2,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from kmyriad import jumpstarting
 from kmyriad.errors import UsageError
 from kmyriad.jumpstart_config import JumpstartConfig
 from kmyriad.jumpstarting import config_of, rank_heads, rank_stored, task_of, with_source
+from kmyriad.population import Population
 from kmyriad.presets import jumpstart_preset
 from kmyriad.pretraining import fresh_population
 from kmyriad.runs import open_run
@@ -46,7 +48,7 @@ def test_the_best_head_is_fine_tuned_and_selection_counts(runs, tmp_path):
     rows = run.metrics()
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert rows[-1]["env_steps"] == selection["env_steps"] + 6 * 60 * 20
-    assert [row["success"] is None for row in rows] == [True, True, False, False, False, False]
+    assert [row["success"] is None for row in rows] == [True] * 4 + [False] * 2
     assert all(row["success"] is None or 0 <= row["success"] <= 1 for row in rows)
     assert [row["update_kl"] > 0 for row in rows] == [False, False, True, True, True, True]
     assert run.command == "jumpstart"
@@ -83,6 +85,31 @@ def test_a_resumed_jumpstart_is_the_uninterrupted_one(runs, segment, tmp_path):
     assert last_bytes(parts) == last_bytes(whole)
     assert len(whole.metrics()[-1]["success_per_head"]) == 2
     assert load_population(whole).agents == 2
+
+
+def test_success_is_the_same_whether_episodes_stop_at_the_goal_or_not(runs, tmp_path, monkeypatch):
+    """Of a head that does not learn. Those that stop are shorter, so there are more of them."""
+    monkeypatch.setattr(Population, "see", lambda *_: None)
+    settings = SMALL | {"replicas": 200, "epochs": 24, "warm_up": 24, "critic_passes": 1, "segment": 10}
+    rates, episodes = [], []
+    for stop in (True, False):
+        out = tmp_path / str(stop)
+        run = kmyriad.jumpstart(runs / "three", goal=GOAL, head=0, stop_at_goal=stop, out=out, **settings)
+        rows = [row for row in run.metrics() if row["success"] is not None]
+        assert len(rows) == (16 if stop else 20)
+        episodes.append(sum(row["episodes"] for row in rows) / len(rows))
+        rates.append(np.average([row["success"] for row in rows], weights=[row["episodes"] for row in rows]))
+    assert 0.3 < rates[1] < 0.95
+    assert rates[0] == pytest.approx(rates[1], abs=0.05)
+    assert episodes[0] > 1.1 * episodes[1]
+
+
+def test_whole_horizons_do_not_stop_at_the_goal():
+    config = JumpstartConfig(goal=GOAL, env="point-maze", horizon=40, segment=20)
+    assert config.stops_at_goal
+    assert not replace(config, segment=40).stops_at_goal
+    assert not replace(config, stop_at_goal=False).stops_at_goal
+    assert not jumpstart_preset("paper", "best").stops_at_goal
 
 
 def test_baselines(runs, tmp_path):
@@ -177,6 +204,7 @@ def test_the_paper_preset_is_its_table():
         assert (preset.learning_rate, preset.critic_learning_rate) == (1e-5, 3e-4)
         assert (preset.gamma, preset.gae_lambda, preset.largest_gradient) == (0.99, 0.95, 0.5)
         assert (preset.horizon, preset.replicas, preset.target_kl) == (600, 300, None)
+        assert preset.actor_critic.critic_passes == 0
         assert preset.epochs * preset.replicas * preset.horizon == pytest.approx(1e7, rel=0.01)
 
 

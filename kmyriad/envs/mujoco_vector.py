@@ -57,9 +57,10 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np
     """A Gymnasium vector environment of `num_envs` replicas of `world`.
 
     Actions: (n, a) floats, clipped to [-1, 1]. Observations: (n, d) float32, named by `world.features`.
-    Reward: 1 on every step within `goal_radius` of the goal, else 0. Episodes are truncated at the horizon, never
-    terminated. `info["success"]`: the goal was entered in this episode. `info["diverged"]`: the physics of this
-    replica broke; it stays where it last was sound, with reward 0, until its episode ends.
+    Reward: 1 on every step within `goal_radius` of the goal, else 0. Episodes are truncated at the horizon, and
+    terminated only with `ends_at_goal`: by the step that enters the goal. `info["success"]`: the goal was entered in
+    this episode. `info["diverged"]`: the physics of this replica broke; it stays where it last was sound, with reward
+    0, until its episode ends.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np
         *,
         goal: ArrayLike | None = None,
         goal_radius: float | None = None,
+        ends_at_goal: bool = False,
         threads: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
@@ -85,6 +87,7 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np
         self.goal_radius = world.goal_radius if goal_radius is None else goal_radius
         if not self.goal_radius > 0:
             raise UsageError(f"goal_radius must be above 0 metres; got {goal_radius}")
+        self.ends_at_goal = ends_at_goal
         self.set_goal(goal)
         self._autoreset_mode = _parse_autoreset_mode(autoreset_mode)
         self.metadata = world_metadata(world) | {"autoreset_mode": self._autoreset_mode}
@@ -182,17 +185,19 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np
         self._simulate(controls, moving=~(self._diverged | finished))
         self._age += 1
         reward = self._reward()
-        truncated = self._age >= self.world.horizon
-        self._needs_reset[:] = truncated
+        terminated = self._success & self.ends_at_goal
+        truncated = (self._age >= self.world.horizon) & ~terminated
+        self._needs_reset[:] = terminated | truncated
         if finished.any():  # NEXT_STEP: for these replicas this call is the reset, and their action is ignored
             self._start_episodes(np.flatnonzero(finished))
-            reward[finished], truncated[finished] = 0.0, False
+            reward[finished], terminated[finished], truncated[finished] = 0.0, False, False
         info: dict[str, Any] = {}
-        if self._autoreset_mode == AutoresetMode.SAME_STEP and truncated.any():
-            info |= self._final_info(truncated)
-            self._start_episodes(np.flatnonzero(truncated))
+        ended = terminated | truncated
+        if self._autoreset_mode == AutoresetMode.SAME_STEP and ended.any():
+            info |= self._final_info(ended)
+            self._start_episodes(np.flatnonzero(ended))
         info |= self._info()
-        return self._observation.copy(), reward, np.zeros(self.num_envs, bool), truncated, info
+        return self._observation.copy(), reward, terminated, truncated, info
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
         """A picture of every replica, (height, width, 3) each; None without a render mode."""

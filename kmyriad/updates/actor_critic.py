@@ -39,14 +39,26 @@ def actor_critic(
 ) -> UpdateReport:
     """Improve all agents on `rewards` (m, p, L), which count where the trajectory is sound.
 
+    With `settings.critic_passes` the critic learns first, and advantages are what it then says; without, policies and
+    critic learn together from what the critic said before.
+
     The first of the optimizer's groups has the policies' parameters. With `critic_only` the policies stay as they are,
     and so does that of an agent whose rewards are all alike: they tell nothing, and noise would wear away what it can.
     """
     observations = population.normaliser(trajectory.observations)
-    values, advantages = _evaluate(population, critic, observations, trajectory, rewards, settings)
     sound = torch.from_numpy(trajectory.sound)
     informed = rewards.amax(dim=(1, 2), keepdim=True) > rewards.amin(dim=(1, 2), keepdim=True)
     critic_only = critic_only or not bool(informed.any())
+    learning = [*population.parameters()]
+    if settings.critic_passes:
+        report = _learn_values(population, critic, optimizer, observations, trajectory, rewards, settings, rng)
+        if critic_only or not math.isfinite(report.gradient_norm):
+            return report
+    else:
+        learning += critic.parameters()
+    values, advantages = _evaluate(
+        population, critic, observations, trajectory, rewards, settings.gamma, settings.gae_lambda
+    )
     batch = _Batch(
         observations.flatten(1, 2),
         trajectory.actions.flatten(1, 2),
@@ -55,18 +67,14 @@ def actor_critic(
         (advantages + values).flatten(1, 2),
         sound.flatten(1, 2).float(),
     )
-    parameters = [*population.parameters(), *critic.parameters()]
     steps, first_norm, kl, sample_size = 0, 0.0, 0.0, 1.0
     for _ in range(settings.passes):
         log_ratios = []
         for part in batch.minibatches(settings.minibatches, rng):
             loss, log_ratio = _loss(population, critic, part, settings, critic_only)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            norm = float(nn.utils.clip_grad_norm_(parameters, settings.largest_gradient))
+            norm = _descend(loss, learning, optimizer, settings.largest_gradient)
             if not math.isfinite(norm):
                 return UpdateReport(norm, steps, kl, sample_size)
-            optimizer.step()
             first_norm = first_norm if steps else norm
             steps += 1
             log_ratios.append(log_ratio)
@@ -107,9 +115,51 @@ class _Batch:
 
     def minibatches(self, count: int, rng: np.random.Generator) -> Iterator["_Batch"]:
         """The steps in `count` random parts, each with as many of every agent."""
-        order = torch.from_numpy(rng.permutation(self.weights.shape[1]))
-        for part in order.chunk(count):
+        for part in _parts(self.weights.shape[1], count, rng):
             yield _Batch(*(tensor[:, part] for tensor in vars(self).values()))
+
+
+def _learn_values(
+    population: Population,
+    critic: Critic,
+    optimizer: torch.optim.Optimizer,
+    observations: Tensor,
+    trajectory: ParallelTrajectory,
+    rewards: Tensor,
+    settings: ActorCriticSettings,
+    rng: np.random.Generator,
+) -> UpdateReport:
+    """The critic alone goes through the epoch's steps, `settings.critic_passes` times."""
+    far = settings.gae_lambda if settings.critic_lambda is None else settings.critic_lambda
+    values, advantages = _evaluate(population, critic, observations, trajectory, rewards, settings.gamma, far)
+    inputs, returns = observations.flatten(1, 2), (values + advantages).flatten(1, 2)
+    weights = torch.from_numpy(trajectory.sound).flatten(1, 2).float()
+    steps, first_norm = 0, 0.0
+    for _ in range(settings.critic_passes):
+        for part in _parts(weights.shape[1], settings.minibatches, rng):
+            error = (critic(inputs[:, part]) - returns[:, part]).square()
+            loss = _mean(0.5 * error, weights[:, part])
+            norm = _descend(loss, [*critic.parameters()], optimizer, settings.largest_gradient)
+            if not math.isfinite(norm):
+                return UpdateReport(norm, steps, 0.0, 1.0)
+            first_norm = first_norm if steps else norm
+            steps += 1
+    return UpdateReport(first_norm, steps, 0.0, 1.0)
+
+
+def _descend(loss: Tensor, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, largest: float) -> float:
+    """A step down the gradient, cut to norm `largest`; returns the norm that it had. No step if that is not finite."""
+    optimizer.zero_grad(set_to_none=True)  # so that the optimizer leaves alone what the loss does not depend on
+    loss.backward()  # type: ignore[no-untyped-call]
+    norm = float(nn.utils.clip_grad_norm_(parameters, largest))
+    if math.isfinite(norm):
+        optimizer.step()
+    return norm
+
+
+def _parts(size: int, count: int, rng: np.random.Generator) -> tuple[Tensor, ...]:
+    """Indices below `size`, shuffled, in `count` parts."""
+    return torch.from_numpy(rng.permutation(size)).chunk(count)
 
 
 @torch.no_grad()
@@ -119,7 +169,8 @@ def _evaluate(
     observations: Tensor,
     trajectory: ParallelTrajectory,
     rewards: Tensor,
-    settings: ActorCriticSettings,
+    gamma: float,
+    gae_lambda: float,
 ) -> tuple[Tensor, Tensor]:
     """(values, advantages) of every step, (m, p, L) each."""
     assert trajectory.arrivals is not None
@@ -127,14 +178,19 @@ def _evaluate(
     goes_on = sound & ~torch.from_numpy(trajectory.terminated)
     values = critic(observations.flatten(1, 2)).view_as(sound) * sound
     next_values = critic(population.normaliser(trajectory.arrivals).flatten(1, 2)).view_as(sound) * goes_on
-    return values, gae(rewards, values, next_values, ends, settings.gamma, settings.gae_lambda)
+    return values, gae(rewards, values, next_values, ends, gamma, gae_lambda)
 
 
 def _loss(
     population: Population, critic: Critic, batch: _Batch, settings: ActorCriticSettings, critic_only: bool
 ) -> tuple[Tensor, Tensor]:
-    """(the clipped policy loss plus half the critic's squared error, the detached log-ratios (m, B))."""
-    error = (critic(batch.observations) - batch.returns).square()
+    """(the clipped policy loss plus half the critic's squared error, the detached log-ratios (m, B)).
+
+    Without that error where the critic learns by itself.
+    """
+    error = torch.zeros(())
+    if not settings.critic_passes:
+        error = (critic(batch.observations) - batch.returns).square()
     if critic_only:
         return _mean(0.5 * error, batch.weights), torch.zeros_like(batch.weights)
     policy = population.policy(batch.observations)

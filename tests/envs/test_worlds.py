@@ -10,6 +10,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from kmyriad.envs import IDS
+from kmyriad.goals import Annulus, draw_goals
 from tests.conftest import random_actions
 
 ALL = pytest.mark.parametrize("env_id", IDS.values(), ids=IDS.keys())
@@ -89,6 +90,31 @@ def test_episodes_end_at_the_horizon_and_start_again(env_id, mode, make_vec):
             env.step(actions[0])
         observation, _ = env.reset(options={"reset_mask": np.array([True, True])})
         np.testing.assert_array_equal(observation, first)
+
+
+@ALL
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_episodes_may_end_at_the_goal(env_id, mode, make_vec):
+    env = make_vec(env_id, 2, horizon=3, ends_at_goal=True, autoreset_mode=mode.value)
+    first, _ = env.reset(seed=0)
+    there = draw_goals(env.world.terrain, Annulus(1.5, 4.5), 1, env.goal_radius, seed=0)[0]
+    env.set_goal([env.positions[0, :2], there])
+    actions = random_actions(env, 3)
+    observation, reward, terminated, truncated, info = env.step(actions[0])
+    assert (reward.tolist(), terminated.tolist(), truncated.tolist()) == ([1, 0], [True, False], [False, False])
+    if mode == AutoresetMode.SAME_STEP:
+        assert info["final_info"]["success"].tolist() == [True, False]
+        np.testing.assert_array_equal(observation[0], first[0])
+        return
+    assert info["success"].tolist() == [True, False]
+    if mode == AutoresetMode.DISABLED:
+        observation, info = env.reset(options={"reset_mask": terminated})
+    else:
+        observation, reward, terminated, truncated, info = env.step(actions[1])
+        assert not reward.any()
+        assert not (terminated | truncated).any()
+    np.testing.assert_array_equal(observation[0], first[0])
+    assert not info["success"].any()
 
 
 @ALL

@@ -1,5 +1,6 @@
 """The clipped actor-critic against a plain, slow computation of the same numbers."""
 
+import copy
 import math
 from dataclasses import replace
 
@@ -35,20 +36,20 @@ def gradients(*networks):
     return [parameter.grad.clone() for network in networks for parameter in network.parameters()]
 
 
-def reference_advantage(rewards, values, next_values, ends, step):
+def reference_advantage(rewards, values, next_values, ends, step, gae_lambda=SETTINGS.gae_lambda):
     """The sum over n of (gamma lambda)^n delta_(t + n), to the end of the episode or of the data."""
     total, weight = 0.0, 1.0
     for later in range(step, len(rewards)):
         total += weight * (rewards[later] + SETTINGS.gamma * next_values[later] - values[later])
         if ends[later]:
             break
-        weight *= SETTINGS.gamma * SETTINGS.gae_lambda
+        weight *= SETTINGS.gamma * gae_lambda
     return total
 
 
 @torch.no_grad()
-def reference_loss(population, critic, trajectory, rewards):
-    """Step by step, one head and one replica at a time, as the PPO and GAE papers write it."""
+def reference_advantages(critic, trajectory, rewards, gae_lambda=SETTINGS.gae_lambda):
+    """(values, ((agent, replica, step, advantage), ...) of the steps that count), one after the other."""
     values = critic(trajectory.observations.flatten(1, 2)).view(AGENTS, PER_AGENT, STEPS)
     values[~torch.from_numpy(trajectory.sound)] = 0  # nothing counts from where a replica broke
     arrived = critic(trajectory.arrivals.flatten(1, 2)).view(AGENTS, PER_AGENT, STEPS)
@@ -60,10 +61,16 @@ def reference_loss(population, critic, trajectory, rewards):
             for s in range(STEPS)
         ]
         advantage = reference_advantage(
-            rewards[place].tolist(), values[place].tolist(), next_values, trajectory.ends[place], step
+            rewards[place].tolist(), values[place].tolist(), next_values, trajectory.ends[place], step, gae_lambda
         )
         rows.append((agent, replica, step, advantage))
-    counted = [row for row in rows if trajectory.sound[row[:3]]]
+    return values, [row for row in rows if trajectory.sound[row[:3]]]
+
+
+@torch.no_grad()
+def reference_loss(population, critic, trajectory, rewards, critic_learns_too=True):
+    """Step by step, one head and one replica at a time, as the PPO and GAE papers write it."""
+    values, counted = reference_advantages(critic, trajectory, rewards)
     advantages = np.array([row[3] for row in counted])
     mean, deviation = advantages.mean(), advantages.std(ddof=1)
     losses = []
@@ -77,7 +84,8 @@ def reference_loss(population, critic, trajectory, rewards):
         gain = min(ratio * scaled, min(max(ratio, 1 - SETTINGS.clip), 1 + SETTINGS.clip) * scaled)
         value = float(values[agent, replica, step])
         wanted = advantage + value
-        losses.append(0.5 * (value - wanted) ** 2 - gain - SETTINGS.entropy_bonus * entropy)
+        error = 0.5 * (value - wanted) ** 2 if critic_learns_too else 0.0
+        losses.append(error - gain - SETTINGS.entropy_bonus * entropy)
     return float(np.mean(losses))
 
 
@@ -203,6 +211,43 @@ def test_a_critic_that_warms_up_leaves_the_policies_alone():
     assert errors[-1] < 0.9 * errors[0]
     assert (report.steps, report.kl, optimizer.param_groups[0]["lr"]) == (1, 0.0, 1e-2)
     assert all(torch.equal(before[name], tensor) for name, tensor in population.state_dict().items())
+
+
+def test_a_critic_with_passes_of_its_own_learns_first_and_tells_the_advantages(monkeypatch):
+    settings = replace(SETTINGS, critic_passes=2, critic_lambda=0.3, largest_gradient=1e9)
+    population, critic, optimizer, trajectory, rewards = setup()
+    expected = copy.deepcopy(critic)
+    values, counted = reference_advantages(expected, trajectory, rewards, gae_lambda=0.3)
+    descent = torch.optim.SGD(expected.parameters(), lr=1.0)
+    for _ in range(2):
+        found = expected(trajectory.observations.flatten(1, 2)).view_as(values)
+        errors = [(found[row[:3]] - (values[row[:3]] + row[3])) ** 2 for row in counted]
+        descent.zero_grad()
+        (0.5 * torch.stack(errors).mean()).backward()
+        descent.step()
+    policy_loss = reference_loss(population, expected, trajectory, rewards, critic_learns_too=False)
+    seen, original = [], module._loss
+    monkeypatch.setattr(module, "_loss", lambda *arguments: seen.append(original(*arguments)) or seen[-1])
+    report = actor_critic(population, critic, optimizer, trajectory, rewards, settings, np.random.default_rng(0))
+    for one, other in zip(critic.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+    assert float(seen[0][0].detach()) == pytest.approx(policy_loss, rel=1e-9)
+    assert report.steps == 1
+
+
+def test_a_critic_with_passes_of_its_own_warms_up_alone():
+    population, critic, optimizer, trajectory, rewards = setup()
+    before = [parameter.detach().clone() for parameter in population.parameters()]
+    values = [parameter.detach().clone() for parameter in critic.parameters()]
+    settings, rng = replace(SETTINGS, critic_passes=3, minibatches=2), np.random.default_rng(0)
+    report = actor_critic(population, critic, optimizer, trajectory, rewards, settings, rng, critic_only=True)
+    assert (report.steps, report.kl) == (6, 0.0)
+    assert all(torch.equal(a, b) for a, b in zip(before, population.parameters(), strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(values, critic.parameters(), strict=True))
+    rewards[0, 0, 0] = math.nan
+    report = actor_critic(population, critic, optimizer, trajectory, rewards, settings, rng)
+    assert not math.isfinite(report.gradient_norm)
+    assert all(torch.equal(a, b) for a, b in zip(before, population.parameters(), strict=True))
 
 
 def test_rewards_that_are_all_alike_move_no_policy():
