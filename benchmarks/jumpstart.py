@@ -5,11 +5,14 @@ learned from the population's best head (`best`), from the single policy (`singl
 heads (`random`). The steps that selecting a head takes count. Compared is the area under the success curve, that is the
 mean success over all steps, with the success at the end and the steps to 50 %.
 
+With `--study` only the best heads are fine-tuned, with some settings as they are by default and as they are elsewhere.
+
 Resumable: run it again and it goes on.
 """
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,14 @@ INITS = ("best", "single", "random")
 FARTHEST = 7.0
 """Metres from the start, of the goals; the nearest lie where plain PPO gives up."""
 GOAL_SEED = 7
+VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "critic learns with the policy": {"critic_passes": 0},
+    "lambda 0.95": {"gae_lambda": 0.95},
+    "episodes go on at the goal": {"stop_at_goal": False},
+    "none of these: plain PPO": {"critic_passes": 0, "gae_lambda": 0.95, "stop_at_goal": False},
+}
+"""Settings of fine-tuning to be compared, by the name they have in the table."""
 LEAST_AREA = 0.005
 """An area below this counts as this in ratios: the curve of a run that never succeeds has none."""
 
@@ -45,9 +56,13 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=200, help="of 5,000 steps, each goal (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=2, help="runs at a time, a core each (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("runs/jumpstart"), help="where runs are kept")
+    parser.add_argument("--study", action="store_true", help="only compare settings of fine-tuning")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the success curves there")
     arguments = parser.parse_args()
+    if arguments.study:
+        study(arguments)
+        return
     found = learn(arguments)
     ratios: dict[str, float] = {}
     for world in arguments.worlds:
@@ -67,33 +82,61 @@ def main() -> None:
         arguments.json.write_text(json.dumps({"figures": ratios, "runs": values}, indent=1) + "\n")
 
 
+def study(arguments: argparse.Namespace) -> None:
+    """Print success at the end of every variant, seed and goal."""
+    pretrain_all(arguments, (10,))
+    table = Table("setting", *arguments.worlds, title=f"{arguments.epochs} epochs, success at the end")
+    for variant, changes in VARIANTS.items():
+        prefix = re.sub("[^a-z0-9.]+", "-", variant.lower())
+        cells = []
+        for world in arguments.worlds:
+            tasks = tasks_of(world, ("best",), arguments)
+            runs = {f"{prefix}-{name}": settings | changes for name, settings in tasks.items()}
+            side_by_side(jumpstart_one, runs, arguments.folder, arguments.processes)
+            values = [jumpstart_values(kmyriad.open_run(arguments.folder / name)) for name in runs]
+            final = [float(value["final_success"] or 0) for value in values]
+            cells.append(f"{np.mean(final):.2f} ({' '.join(f'{success:.2f}' for success in final)})")
+        table.add_row(variant, *cells)
+    Console().print(table)
+
+
 def names_of(world: str, init: str, arguments: argparse.Namespace) -> list[str]:
     return [f"{world}-{init}-{seed}-goal-{goal}" for seed in range(arguments.seeds) for goal in range(arguments.goals)]
 
 
 def learn(arguments: argparse.Namespace) -> dict[str, Run]:
     """The jump-start runs by name, after the pretraining that they need."""
-    folder, seeds = arguments.folder, range(arguments.seeds)
+    pretrain_all(arguments, (10, 1))
+    fine_tuning: dict[str, dict[str, Any]] = {}
+    for world in arguments.worlds:
+        fine_tuning |= tasks_of(world, INITS, arguments)
+    side_by_side(jumpstart_one, fine_tuning, arguments.folder, arguments.processes)
+    return {name: kmyriad.open_run(arguments.folder / name) for name in fine_tuning}
+
+
+def pretrain_all(arguments: argparse.Namespace, populations: tuple[int, ...]) -> None:
+    """Populations of so many agents in every world, and for every seed."""
     pretraining = {
         source_name(world, agents, seed): {
             "env": world, "agents": agents, "seed": seed, "epochs": arguments.pretrain_epochs
         }
         for world in arguments.worlds
-        for seed in seeds
-        for agents in (10, 1)
+        for seed in range(arguments.seeds)
+        for agents in populations
     }  # fmt: skip
-    side_by_side(pretrain_one, pretraining, folder, arguments.processes)
-    fine_tuning: dict[str, dict[str, Any]] = {}
-    for world in arguments.worlds:
-        goals = goals_of(world, arguments.goals)
-        for seed in seeds:
-            for index, goal in enumerate(goals):
-                for init in INITS:
-                    source = folder / source_name(world, 1 if init == "single" else 10, seed)
-                    settings = {"source": source, "init": init, "goal": goal, "seed": seed, "epochs": arguments.epochs}
-                    fine_tuning[f"{world}-{init}-{seed}-goal-{index}"] = settings
-    side_by_side(jumpstart_one, fine_tuning, folder, arguments.processes)
-    return {name: kmyriad.open_run(folder / name) for name in fine_tuning}
+    side_by_side(pretrain_one, pretraining, arguments.folder, arguments.processes)
+
+
+def tasks_of(world: str, inits: tuple[str, ...], arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Settings of the jump-starts in a world: every seed, goal and start, by name."""
+    tasks = {}
+    for seed in range(arguments.seeds):
+        for index, goal in enumerate(goals_of(world, arguments.goals)):
+            for init in inits:
+                source = arguments.folder / source_name(world, 1 if init == "single" else 10, seed)
+                settings = {"source": source, "init": init, "goal": goal, "seed": seed, "epochs": arguments.epochs}
+                tasks[f"{world}-{init}-{seed}-goal-{index}"] = settings
+    return tasks
 
 
 def source_name(world: str, agents: int, seed: int) -> str:

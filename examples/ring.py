@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 import kmyriad
 from kmyriad import figures
@@ -37,8 +38,8 @@ def main() -> None:
     before = kmyriad.evaluate(pretrained, episodes=2 * EPISODES).visits
     after = [play(run) for run in solved]
     draw(pretrained, before, after, arguments.out)
-    for head, (visits, success) in enumerate(after):
-        print(f"head {head}: success {success:.2f}, {way_round(visits)}")
+    for head, (paths, success) in enumerate(after):
+        print(f"head {head}: success {success:.2f}, {way_round(paths)}")
 
 
 def explore(folder: Path, seed: int) -> Run:
@@ -55,20 +56,21 @@ def solve(folder: Path, source: Run, head: int, seed: int) -> Run:
     return kmyriad.jumpstart(source.path, goal=GOAL, head=head, out=folder, seed=seed, epochs=60)
 
 
-def play(run: Run) -> tuple[Visits, float]:
-    """Fresh episodes of a fine-tuned policy, and its success rate."""
+def play(run: Run) -> tuple[NDArray[np.float32], float]:
+    """Paths (episodes, steps, 2) of a fine-tuned policy in fresh episodes, NaN from the goal on, and its success rate."""
     task = task_of(config_of(run))
     replicas = task.replicas(EPISODES)
     replicas.start(seed=1)
     trajectory = collect(replicas, load_population(run), task.horizon, seed=1, epoch=0)
     replicas.close()
-    return trajectory.visits, float(trajectory.success.any(axis=-1).mean())
+    assert trajectory.xy is not None
+    success = trajectory.success[0]
+    return np.where(success[:, :, None], np.nan, trajectory.xy[0]), float(success.any(axis=1).mean())
 
 
-def way_round(visits: Visits) -> str:
+def way_round(paths: NDArray[np.float32]) -> str:
     """By which side episodes go: whether x is positive or negative at half height."""
-    assert visits.xy is not None
-    x, y = visits.xy[0, :, :, 0], visits.xy[0, :, :, 1]
+    x, y = paths[:, :, 0], paths[:, :, 1]
     east = (x > 0) & (np.abs(y) < 0.5)
     west = (x < 0) & (np.abs(y) < 0.5)
     return (
@@ -76,19 +78,18 @@ def way_round(visits: Visits) -> str:
     )
 
 
-def draw(run: Run, before: Visits, after: list[tuple[Visits, float]], out: Path) -> None:
+def draw(run: Run, before: Visits, after: list[tuple[NDArray[np.float32], float]], out: Path) -> None:
     """Two maps per head: where it went without reward, and how it goes to the goal."""
     assert before.xy is not None
     world = world_of(run)
     assert world is not None
     figure = new_figure(FULL, FULL / 4 + 0.35)
     for head in (0, 1):
-        visits, success = after[head]
-        assert visits.xy is not None
+        to_goal, success = after[head]
         for column, (paths, title) in enumerate(
             [
                 (before.xy[head], f"head {head}, without reward"),
-                (visits.xy[0], f"head {head}, to the goal: {success:.0%}"),
+                (to_goal, f"head {head}, to the goal: {success:.0%}"),
             ]
         ):
             axes = figure.add_subplot(1, 4, 2 * head + column + 1)
