@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
 import kmyriad
@@ -57,7 +58,7 @@ def solve(folder: Path, source: Run, head: int, seed: int) -> Run:
 
 
 def play(run: Run) -> tuple[NDArray[np.float32], float]:
-    """Paths (episodes, steps, 2) of a fine-tuned policy in fresh episodes, NaN from the goal on, and its success rate."""
+    """Paths (episodes, steps, 2) of a fine-tuned policy in fresh episodes, NaN from the goal on, and its success."""
     task = task_of(config_of(run))
     replicas = task.replicas(EPISODES)
     replicas.start(seed=1)
@@ -99,6 +100,7 @@ def draw(run: Run, before: Visits, after: list[tuple[NDArray[np.float32], float]
             axes.plot(*world.terrain.start, marker="x", color="black", markersize=4)
             if column:
                 axes.plot(*GOAL, marker="*", color="black", markersize=7)
+                axes.add_patch(Circle(GOAL, world.goal_radius, fill=False, linewidth=0.6))
             axes.set_title(title, fontsize=7)
             axes.set_xlabel("x (m)", fontsize=7)
             axes.set_ylabel("y (m)" if not head and not column else "", fontsize=7)
