@@ -90,7 +90,7 @@ def study(arguments: argparse.Namespace) -> None:
         prefix = re.sub("[^a-z0-9.]+", "-", variant.lower())
         cells = []
         for world in arguments.worlds:
-            tasks = tasks_of(world, ("best",), arguments)
+            tasks = tasks_of(world, "best", arguments)
             runs = {f"{prefix}-{name}": settings | changes for name, settings in tasks.items()}
             side_by_side(jumpstart_one, runs, arguments.folder, arguments.processes)
             values = [jumpstart_values(kmyriad.open_run(arguments.folder / name)) for name in runs]
@@ -108,8 +108,9 @@ def learn(arguments: argparse.Namespace) -> dict[str, Run]:
     """The jump-start runs by name, after the pretraining that they need."""
     pretrain_all(arguments, (10, 1))
     fine_tuning: dict[str, dict[str, Any]] = {}
-    for world in arguments.worlds:
-        fine_tuning |= tasks_of(world, INITS, arguments)
+    for init in INITS:
+        for world in arguments.worlds:
+            fine_tuning |= tasks_of(world, init, arguments)
     side_by_side(jumpstart_one, fine_tuning, arguments.folder, arguments.processes)
     return {name: kmyriad.open_run(arguments.folder / name) for name in fine_tuning}
 
@@ -127,15 +128,15 @@ def pretrain_all(arguments: argparse.Namespace, populations: tuple[int, ...]) ->
     side_by_side(pretrain_one, pretraining, arguments.folder, arguments.processes)
 
 
-def tasks_of(world: str, inits: tuple[str, ...], arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Settings of the jump-starts in a world: every seed, goal and start, by name."""
+def tasks_of(world: str, init: str, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Settings of the jump-starts in a world, every seed and goal, by name."""
+    goals = goals_of(world, arguments.goals)
     tasks = {}
     for seed in range(arguments.seeds):
-        for index, goal in enumerate(goals_of(world, arguments.goals)):
-            for init in inits:
-                source = arguments.folder / source_name(world, 1 if init == "single" else 10, seed)
-                settings = {"source": source, "init": init, "goal": goal, "seed": seed, "epochs": arguments.epochs}
-                tasks[f"{world}-{init}-{seed}-goal-{index}"] = settings
+        source = arguments.folder / source_name(world, 1 if init == "single" else 10, seed)
+        for index, goal in enumerate(goals):
+            settings = {"source": source, "init": init, "goal": goal, "seed": seed, "epochs": arguments.epochs}
+            tasks[f"{world}-{init}-{seed}-goal-{index}"] = settings
     return tasks
 
 

@@ -26,7 +26,7 @@ from kmyriad.pretraining import assign_policies_to_processes, check_segments, fr
 from kmyriad.progress import say
 from kmyriad.randomness import SHUFFLING, generator
 from kmyriad.rollout import ParallelTrajectory, collect
-from kmyriad.runs import Run, load_last_epoch, open_run, save_selection
+from kmyriad.runs import Run, check_free, load_last_epoch, open_run, save_selection
 from kmyriad.selection import Ranking, race, rank_episodes, shortest_distance, untried
 from kmyriad.task import Task, trials
 from kmyriad.training_state import TrainingState, load_population
@@ -72,6 +72,8 @@ def fine_tune(config: JumpstartConfig, out: str | Path | None = None, resume: bo
         torch.set_num_threads(config.threads)
     if not resume:
         config = with_source(config)
+        if out is not None:
+            check_free(Path(out))  # before selecting, which takes a while
     task = task_of(config)
     replicas = task.replicas(config.replica_count, config.threads, ends_at_goal=config.stops_at_goal)
     try:

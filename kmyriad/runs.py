@@ -92,13 +92,19 @@ class Run:
         return self.path / "evaluation.safetensors"
 
 
+def check_free(path: Path) -> None:
+    """Refuse a folder that a run is in."""
+    run = Run(path)
+    if run.config_path.exists() or run.metrics_path.exists() or checkpoint_epochs(run.checkpoints):
+        raise UsageError(f"{path} already holds a run; continue it with --resume or choose another name")
+
+
 def create_run(path: Path, config: dict[str, Any]) -> Run:
     """Make the folder of a new run that was asked for with `config`."""
     run = Run(path)
     config_json = _encode_json(run.config_path, config)
     try:
-        if run.config_path.exists() or run.metrics_path.exists() or checkpoint_epochs(run.checkpoints):
-            raise UsageError(f"{path} already holds a run; continue it with --resume or choose another name")
+        check_free(path)
         # The config comes last: a folder that has one is a complete run.
         run.checkpoints.mkdir(parents=True, exist_ok=True)
         write_atomically(path / "versions.json", _encode_json(path / "versions.json", _current_versions()))

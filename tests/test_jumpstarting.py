@@ -196,6 +196,13 @@ def test_bad_input_is_told_in_one_sentence_and_leaves_nothing_behind(runs, sourc
     assert not (tmp_path / "out").exists()
 
 
+def test_a_folder_that_holds_a_run_is_refused_before_selecting(runs, tmp_path, capsys):
+    shutil.copytree(runs / "one", tmp_path / "taken")
+    with pytest.raises(UsageError, match="taken already holds a run"):
+        kmyriad.jumpstart(runs / "three", goal=GOAL, out=tmp_path / "taken", **SMALL)
+    assert "selecting" not in capsys.readouterr().err
+
+
 def test_the_paper_preset_is_its_table():
     random, best = jumpstart_preset("paper", "random"), jumpstart_preset("paper", "best")
     assert (random.clip, random.entropy_bonus, random.passes, random.warm_up) == (0.2, 0.001, 10, 1)
