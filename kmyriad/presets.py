@@ -77,7 +77,7 @@ def desk(env: str, agents: int) -> PretrainConfig:
 
 
 def jumpstart_quick(init: Init) -> JumpstartConfig:
-    """About three minutes on two cores: two million steps."""
+    """About five minutes on two cores: two million steps."""
     return JumpstartConfig(init=init)
 
 

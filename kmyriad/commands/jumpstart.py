@@ -27,7 +27,7 @@ class Command:
 
     config: Annotated[JumpstartConfig, tyro.conf.arg(name="")]
     preset: str = "quick"
-    """Settings to start from: quick (three minutes on two cores), paper (its PPO table); flags change single ones."""
+    """Settings to start from: quick (five minutes on two cores), paper (its PPO table); flags change single ones."""
     out: Path | None = None
     """Folder of the run; by default a new one below runs/."""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
