@@ -66,7 +66,7 @@ def main() -> None:
     found = learn(arguments)
     ratios: dict[str, float] = {}
     for world in arguments.worlds:
-        runs = {init: [found[name] for name in names_of(world, init, arguments)] for init in INITS}
+        runs = {init: [found[name] for name in tasks_of(world, init, arguments)] for init in INITS}
         areas = show(world, runs)
         for other in ("random", "single"):
             ratios[f"auc_best_vs_{other}_{world}"] = areas["best"] / max(areas[other], LEAST_AREA)
@@ -98,10 +98,6 @@ def study(arguments: argparse.Namespace) -> None:
             cells.append(f"{np.mean(final):.2f} ({' '.join(f'{success:.2f}' for success in final)})")
         table.add_row(variant, *cells)
     Console().print(table)
-
-
-def names_of(world: str, init: str, arguments: argparse.Namespace) -> list[str]:
-    return [f"{world}-{init}-{seed}-goal-{goal}" for seed in range(arguments.seeds) for goal in range(arguments.goals)]
 
 
 def learn(arguments: argparse.Namespace) -> dict[str, Run]:

@@ -95,7 +95,8 @@ class Run:
 def check_free(path: Path) -> None:
     """Refuse a folder that a run is in."""
     run = Run(path)
-    if run.config_path.exists() or run.metrics_path.exists() or checkpoint_epochs(run.checkpoints):
+    files = (run.config_path, run.metrics_path)
+    if any(os.path.exists(file) for file in files) or checkpoint_epochs(run.checkpoints):  # Path.exists may raise
         raise UsageError(f"{path} already holds a run; continue it with --resume or choose another name")
 
 

@@ -45,19 +45,20 @@ def actor_critic(
     The first of the optimizer's groups has the policies' parameters. With `critic_only` the policies stay as they are,
     and so does that of an agent whose rewards are all alike: they tell nothing, and noise would wear away what it can.
     """
-    observations = population.normaliser(trajectory.observations)
+    assert trajectory.arrivals is not None
+    observations, arrivals = population.normaliser(trajectory.observations), population.normaliser(trajectory.arrivals)
     sound = torch.from_numpy(trajectory.sound)
     informed = rewards.amax(dim=(1, 2), keepdim=True) > rewards.amin(dim=(1, 2), keepdim=True)
     critic_only = critic_only or not bool(informed.any())
     learning = [*population.parameters()]
     if settings.critic_passes:
-        report = _learn_values(population, critic, optimizer, observations, trajectory, rewards, settings, rng)
+        report = _learn_values(critic, optimizer, observations, arrivals, trajectory, rewards, settings, rng)
         if critic_only or not math.isfinite(report.gradient_norm):
             return report
     else:
         learning += critic.parameters()
     values, advantages = _evaluate(
-        population, critic, observations, trajectory, rewards, settings.gamma, settings.gae_lambda
+        critic, observations, arrivals, trajectory, rewards, settings.gamma, settings.gae_lambda
     )
     batch = _Batch(
         observations.flatten(1, 2),
@@ -120,10 +121,10 @@ class _Batch:
 
 
 def _learn_values(
-    population: Population,
     critic: Critic,
     optimizer: torch.optim.Optimizer,
     observations: Tensor,
+    arrivals: Tensor,
     trajectory: ParallelTrajectory,
     rewards: Tensor,
     settings: ActorCriticSettings,
@@ -131,7 +132,7 @@ def _learn_values(
 ) -> UpdateReport:
     """The critic alone goes through the epoch's steps, `settings.critic_passes` times."""
     far = settings.gae_lambda if settings.critic_lambda is None else settings.critic_lambda
-    values, advantages = _evaluate(population, critic, observations, trajectory, rewards, settings.gamma, far)
+    values, advantages = _evaluate(critic, observations, arrivals, trajectory, rewards, settings.gamma, far)
     inputs, returns = observations.flatten(1, 2), (values + advantages).flatten(1, 2)
     weights = torch.from_numpy(trajectory.sound).flatten(1, 2).float()
     steps, first_norm = 0, 0.0
@@ -164,20 +165,19 @@ def _parts(size: int, count: int, rng: np.random.Generator) -> tuple[Tensor, ...
 
 @torch.no_grad()
 def _evaluate(
-    population: Population,
     critic: Critic,
     observations: Tensor,
+    arrivals: Tensor,
     trajectory: ParallelTrajectory,
     rewards: Tensor,
     gamma: float,
     gae_lambda: float,
 ) -> tuple[Tensor, Tensor]:
-    """(values, advantages) of every step, (m, p, L) each."""
-    assert trajectory.arrivals is not None
+    """(values, advantages) of every step, (m, p, L) each, from normalised observations and arrivals."""
     sound, ends = torch.from_numpy(trajectory.sound), torch.from_numpy(trajectory.ends)
     goes_on = sound & ~torch.from_numpy(trajectory.terminated)
     values = critic(observations.flatten(1, 2)).view_as(sound) * sound
-    next_values = critic(population.normaliser(trajectory.arrivals).flatten(1, 2)).view_as(sound) * goes_on
+    next_values = critic(arrivals.flatten(1, 2)).view_as(sound) * goes_on
     return values, gae(rewards, values, next_values, ends, gamma, gae_lambda)
 
 
