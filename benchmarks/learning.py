@@ -24,7 +24,6 @@ from rich.console import Console
 from rich.table import Table
 from stopwatch import Stopwatch
 
-from kmyriad.config import PretrainConfig
 from kmyriad.envs.replicas import make_replicas
 from kmyriad.particles import slide
 from kmyriad.presets import preset
@@ -225,7 +224,7 @@ class TimedTraining:
     """Epochs of ant-empty with the default settings, timed: (physics, update, everything else) in seconds."""
 
     def __init__(self, agents: int) -> None:
-        self.config = PretrainConfig(agents=agents)
+        self.config = preset("quick", "ant-empty", agents)
         self.replicas = make_replicas("ant-empty", self.config.replica_count, horizon=self.config.horizon)
         self.state = initial_state(self.config, self.replicas)
         self.seconds: list[tuple[float, float, float]] = []

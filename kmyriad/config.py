@@ -35,6 +35,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "learning_rate": (1e-12, 100.0),
     "learning_rate_decay": (1e-6, 1.0),
     "diversity": (0.0, 1000.0),
+    "compass": (0.0, 100.0),
     "gamma": (0.0, 1.0),
     "gae_lambda": (0.0, 1.0),
     "clip": (1e-3, 10.0),
@@ -145,6 +146,9 @@ class PretrainConfig:
     diversity: float = 1.0
     """actor_critic: weight of the mutual information of state and head, which sends heads different ways; 0 leaves the
     entropy of all of them together, the paper's objective."""
+    compass: float = 0.0
+    """actor_critic: how far, in standard deviations, each agent is expected in a direction of its own, evenly around
+    the plane of the first two features, when heads are told apart; 0 lets them find their ways by chance."""
     gamma: float = 0.99
     """actor_critic: discount per control step."""
     gae_lambda: float = 0.95

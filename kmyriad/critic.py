@@ -20,6 +20,7 @@ class Critic(HeadedNetwork):
         sizes: Sequence[int],
         activation: str = "elu",
         own_rate: float | None = None,
+        directions: Tensor | None = None,
         seed: int = 0,
     ) -> None:
         *trunk, adapter = sizes
@@ -32,6 +33,7 @@ class Critic(HeadedNetwork):
             activation=activation,
             output_gain=OUTPUT_GAIN,
             own_rate=own_rate,
+            directions=directions,
             seed=seed,
         )
 

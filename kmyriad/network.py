@@ -3,6 +3,9 @@
 With an `own_rate` an agent's layer is a part that all have in common plus `own_rate` times a part of its own, which
 starts at 0. Adam moves all parameters by steps of the same size, so agents start as one policy, learn together what all
 need, and grow apart that much more slowly. Without, the layers are random and all their own (the paper's network).
+
+With `directions`, a vector per agent (`compass`), its adapter's bias has a part that is linear in that vector, from 0
+on: how to make use of a direction is learned by all agents together.
 """
 
 import math
@@ -24,6 +27,7 @@ class HeadedNetwork(nn.Module):
 
     adapter_weight: nn.Parameter
     output_weight: nn.Parameter
+    directions: Tensor | None
 
     def __init__(
         self,
@@ -37,6 +41,7 @@ class HeadedNetwork(nn.Module):
         output_gain: float,
         output_bias: Tensor | None = None,
         own_rate: float | None,
+        directions: Tensor | None = None,
         seed: int,
     ) -> None:
         super().__init__()
@@ -44,6 +49,9 @@ class HeadedNetwork(nn.Module):
         self.agents, self.activation_name, self.own_rate = agents, activation, own_rate
         self.trunk_sizes, self.adapter_size = tuple(trunk), adapter
         sizes = [inputs, *trunk]
+        self.register_buffer("directions", directions)
+        if directions is not None:
+            self.direction_weight = nn.Parameter(torch.zeros(directions.shape[1], adapter))
         self.trunk_weights = nn.ParameterList(_uniform((i, o), i, generator) for i, o in pairwise(sizes))
         self.trunk_biases = nn.ParameterList(_uniform((o,), i, generator) for i, o in pairwise(sizes))
         drawn = agents if own_rate is None else 1
@@ -74,13 +82,15 @@ class HeadedNetwork(nn.Module):
 
     def agents_layers(self) -> dict[str, Tensor]:
         """Weight and bias of adapters and of output layers, a row per agent, whatever they are made of."""
-        own: dict[str, Tensor] = {name: self.get_parameter(name) for name in AGENTS_LAYERS}
-        if self.own_rate is None:
-            return own
-        return {
-            name: torch.add(self.get_parameter(f"common_{name}"), part, alpha=self.own_rate)
-            for name, part in own.items()
-        }
+        layers: dict[str, Tensor] = {name: self.get_parameter(name) for name in AGENTS_LAYERS}
+        if self.own_rate is not None:
+            layers = {
+                name: torch.add(self.get_parameter(f"common_{name}"), own, alpha=self.own_rate)
+                for name, own in layers.items()
+            }
+        if self.directions is not None:
+            layers["adapter_bias"] = layers["adapter_bias"] + (self.directions @ self.direction_weight)[:, None]
+        return layers
 
 
 def _uniform(shape: tuple[int, ...], inputs: int, generator: torch.Generator, gain: float = 1.0) -> Tensor:

@@ -60,12 +60,15 @@ def estimate_entropy(pool: Sequence[Visits], k: int) -> Estimate:
     return Estimate(entropy, len(particles), of_newest, neighbours, rows, particles.shape[1])
 
 
-def estimate_novelty(pool: Sequence[Visits], k: int, diversity: float = 0.0) -> Novelty:
+def estimate_novelty(
+    pool: Sequence[Visits], k: int, diversity: float = 0.0, ahead: NDArray[np.float32] | None = None
+) -> Novelty:
     """What a critic can learn from: the log-volume of the ball around each new particle that holds k others.
 
     That is -ln(density) up to a constant, the reward whose policy gradient is that of the entropy H(s). Only the newest
     segment's neighbours are searched, and Eq. 1 is averaged over its particles. With `diversity` b the reward is that
-    of H(s) + b I(s; head), the mutual information bounded from below by a classifier (`discriminant`).
+    of H(s) + b I(s; head), the mutual information bounded from below by a classifier (`discriminant`), which expects
+    heads `ahead` (m, f) of where they are.
     """
     newest, particles = pool[-1], _particles(pool, k)
     asked = newest.features[newest.sound]
@@ -77,7 +80,7 @@ def estimate_novelty(pool: Sequence[Visits], k: int, diversity: float = 0.0) -> 
     if diversity and len(rewards) > 1:
         owners = np.concatenate([np.nonzero(segment.sound)[0] for segment in pool])
         of_asked = owners[len(owners) - len(asked) :]
-        told_apart = log_probability_of_owner(particles, owners, len(rewards), asked, of_asked)
+        told_apart = log_probability_of_owner(particles, owners, len(rewards), asked, of_asked, ahead)
         rewards += np.float32(diversity) * _at(newest.sound, told_apart)
     return Novelty(entropy, len(particles), rewards)
 

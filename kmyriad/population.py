@@ -128,6 +128,7 @@ class Population(HeadedNetwork):
         sigma_range: tuple[float, float] = (0.01, 2.0),
         normalises: bool = False,
         own_rate: float | None = None,
+        directions: Tensor | None = None,
         seed: int = 0,
     ) -> None:
         output_bias = torch.zeros(actions.outputs)
@@ -143,6 +144,7 @@ class Population(HeadedNetwork):
             output_gain=OUTPUT_GAIN,
             output_bias=output_bias,
             own_rate=own_rate,
+            directions=directions,
             seed=seed,
         )
         self.observation_size, self.actions = observation_size, actions
@@ -183,6 +185,7 @@ class Population(HeadedNetwork):
             "sigma_range": list(self.sigma_range),
             "normalises": isinstance(self.normaliser, Normaliser),
             "own_rate": self.own_rate,
+            "directions": None if self.directions is None else self.directions.tolist(),
         }
 
     @staticmethod
@@ -190,6 +193,8 @@ class Population(HeadedNetwork):
         """A population of the shape that `architecture` tells, with fresh weights."""
         low, high = (np.array(architecture[name], np.float32) for name in ("low", "high"))
         sigma_min, sigma_max = architecture["sigma_range"]
+        # Checkpoints from before there were own rates and directions do not tell of them.
+        own_rate, directions = architecture.get("own_rate"), architecture.get("directions")
         return Population(
             architecture["agents"],
             architecture["observation_size"],
@@ -200,7 +205,8 @@ class Population(HeadedNetwork):
             initial_sigma=sigma_min,
             sigma_range=(sigma_min, sigma_max),
             normalises=architecture["normalises"],
-            own_rate=architecture.get("own_rate"),  # not told by checkpoints from before there was one
+            own_rate=own_rate,
+            directions=None if directions is None else torch.tensor(directions),
         )
 
     def select(self, heads: Sequence[int]) -> "Population":
@@ -208,10 +214,10 @@ class Population(HeadedNetwork):
         for head in heads:
             if not 0 <= head < self.agents:
                 raise UsageError(f"head must be between 0 and {self.agents - 1}; got {head}")
-        chosen = Population.build(self.architecture() | {"agents": len(heads), "own_rate": None})
+        chosen = Population.build(self.architecture() | {"agents": len(heads), "own_rate": None, "directions": None})
         theirs = {name: layers[list(heads)] for name, layers in self.agents_layers().items()}
         state = self.state_dict() | theirs
-        chosen.load_state_dict({name: value for name, value in state.items() if not name.startswith("common_")})
+        chosen.load_state_dict({name: state[name] for name in chosen.state_dict()})
         return chosen
 
     def head(self, index: int) -> "Head":

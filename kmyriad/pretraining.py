@@ -5,8 +5,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from kmyriad.compass import directions
 from kmyriad.config import PretrainConfig, TrainingConfig, config_from, replicas_per_agent
 from kmyriad.critic import Critic
 from kmyriad.envs.replicas import Replicas, make_replicas
@@ -114,7 +116,9 @@ def update(
     """Estimate the pool's entropy and improve the population by the rule that `config` names."""
     population, optimizer = state.population, state.optimizer
     if state.critic is not None:
-        novelty = estimate_novelty(state.pool, config.k, config.diversity)
+        ways = population.directions
+        ahead = None if ways is None else np.float32(config.compass) * ways.numpy()
+        novelty = estimate_novelty(state.pool, config.k, config.diversity, ahead)
         settings = config.actor_critic
         # (1 - gamma) makes returns as large as rewards, so that the critic learns them at any gamma.
         rewards = (1 - config.gamma) * standardised(novelty.rewards, trajectory.sound)
@@ -151,6 +155,7 @@ def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
             config.critic,
             config.activation,
             own_rate=config.own_rate,
+            directions=population.directions,
             seed=config.seed,
         )
         parameters += critic.parameters()
@@ -166,6 +171,8 @@ def check_segments(config: TrainingConfig, replicas: Replicas) -> None:
 
 def fresh_population(config: PretrainConfig, replicas: Replicas) -> Population:
     """As it is before any learning."""
+    has_compass = config.update == "actor_critic" and config.compass > 0 and config.agents > 1
+    ways = torch.from_numpy(directions(config.agents, replicas.feature_size)) if has_compass else None
     return Population(
         config.agents,
         replicas.observation_size,
@@ -177,5 +184,6 @@ def fresh_population(config: PretrainConfig, replicas: Replicas) -> Population:
         sigma_range=(config.sigma_min, config.sigma_max),
         normalises=config.normalise_observations,
         own_rate=config.own_rate,
+        directions=ways,
         seed=config.seed,
     )

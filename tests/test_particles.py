@@ -52,6 +52,14 @@ def test_diversity_prefers_what_only_the_own_head_visits():
     assert gain[0, :, :10].mean() > gain[0, :, 10:].mean() + 1
 
 
+def test_heads_are_worth_more_where_they_are_expected():
+    pool, ahead = [segment(0)], np.array([(5.0, 0.0), (-5.0, 0.0)], np.float32)
+    gain = estimate_novelty(pool, 4, 1.0, ahead).rewards - estimate_novelty(pool, 4, 1.0).rewards
+    right = pool[0].features[..., 0] > 0
+    assert gain[0][right[0]].mean() > gain[0][~right[0]].mean() + 1
+    assert gain[1][right[1]].mean() < gain[1][~right[1]].mean() - 1
+
+
 def test_its_entropy_is_eq_1_where_the_newest_segment_is_all():
     pool = [segment(3, broken=True)]
     assert estimate_novelty(pool, 4).entropy == pytest.approx(estimate_entropy(pool, 4).entropy, abs=1e-6)

@@ -62,13 +62,23 @@ def test_what_is_their_own_counts_by_its_rate_and_what_is_common_for_all():
     torch.testing.assert_close(moved, torch.tensor([1.0, 1.2, 1.0]).view(3, 1, 1).expand_as(moved))
 
 
-def test_heads_of_agents_with_something_in_common_act_the_same_on_their_own():
-    net, observations = population(own_rate=0.1), torch.randn(3, 5, 6)
+def test_a_direction_is_a_bias_of_the_adapter():
+    net = population(own_rate=0.1, directions=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]))
+    before = net.agents_layers()["adapter_bias"].detach()
+    net.direction_weight.data[:] = torch.tensor([[1.0], [3.0]])
+    moved = net.agents_layers()["adapter_bias"].detach() - before
+    torch.testing.assert_close(moved, torch.tensor([1.0, 6.0, 0.0]).view(3, 1, 1).expand_as(moved))
+
+
+@pytest.mark.parametrize("directions", [None, torch.randn(3, 2)])
+def test_heads_of_agents_with_something_in_common_act_the_same_on_their_own(directions):
+    net, observations = population(own_rate=0.1, directions=directions), torch.randn(3, 5, 6)
     for parameter in net.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     means = net(observations).mean
     chosen = net.select([2, 0])
     assert chosen.own_rate is None
+    assert chosen.directions is None
     torch.testing.assert_close(chosen(observations[[2, 0]]).mean, means[[2, 0]])
     torch.testing.assert_close(net.head(1)(observations[1]).mean, means[1])
 

@@ -32,7 +32,8 @@ class Command:
 
 
 def run(arguments: list[str]) -> None:
-    asked = parse_training(Command(PretrainConfig()), arguments, "pretrain", "--env")
+    shown = PretrainConfig()  # by --help
+    asked = parse_training(Command(preset_config("quick", shown.env, shown.agents)), arguments, "pretrain", "--env")
     find_id(asked.config.env)
     world, agents = asked.config.env, asked.config.agents
     base = _config_of(asked.out) if asked.resume else preset_config(asked.preset, world, agents)

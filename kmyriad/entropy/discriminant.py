@@ -4,6 +4,8 @@ For any classifier q(head | state) the mutual information I(s; head) is at least
 Agakov 2003), so ln q of its own head is what a state adds to it. The classifier here is Fisher's: a normal distribution
 per head, all of one covariance, fitted to the pool in closed form. It has few parameters, so it is hardly noisy: where
 two heads differ a little on average, all the states on one head's side are worth more to that head.
+
+Any classifier gives a bound, so it may also expect heads further on their way than they are (`compass`).
 """
 
 import numpy as np
@@ -19,10 +21,12 @@ def log_probability_of_owner(
     heads: int,
     asked: NDArray[np.float32],
     asked_owners: NDArray[np.int64],
+    ahead: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
     """(n,), ln q(asked_owners | asked), after the `particles` (N, f) and which of the `heads` each belongs to.
 
-    A head without particles counts as one that is where all are on average.
+    A head without particles counts as one that is where all are on average. `ahead` (heads, f) is how far beyond its
+    mean each head is expected, in deviations of the features.
     """
     states, dimension = particles.astype(np.float64), particles.shape[1]
     counts = np.bincount(owners, minlength=heads)[:, None]
@@ -31,6 +35,8 @@ def log_probability_of_owner(
     within = states - means[owners]
     covariance = within.T @ within / len(within)
     covariance += RIDGE * (np.trace(covariance) / dimension + np.finfo(np.float32).tiny) * np.eye(dimension)
+    if ahead is not None:
+        means = means + ahead * np.sqrt(np.diag(covariance))
     slopes = np.linalg.solve(covariance, means.T)
     logits = asked @ slopes - 0.5 * np.sum(means.T * slopes, axis=0)
     logits -= logits.max(axis=1, keepdims=True)

@@ -32,6 +32,17 @@ def test_its_mean_bounds_the_mutual_information():
         assert found == pytest.approx(expected, abs=0.01)
 
 
+def test_heads_may_be_expected_ahead_of_where_they_are():
+    """Two heads in one place, expected a deviation to the left and to the right: each is told by its own side."""
+    particles, owners = sample([(0.0, 0.0), (0.0, 0.0)])
+    particles[:, 1] = np.random.default_rng(1).standard_normal(len(particles))
+    ahead = np.array([(-1.0, 0.0), (1.0, 0.0)], np.float32)
+    found = log_probability_of_owner(particles, owners, 2, particles, owners, ahead)
+    deviations = (2.0 * owners - 1) * particles[:, 0] / particles[:, 0].std()
+    np.testing.assert_allclose(found, -np.log1p(np.exp(-2 * deviations)), atol=0.25)
+    assert found.mean() + np.log(2) < 0.01  # there is nothing to be told yet
+
+
 def test_a_head_without_particles_and_a_feature_without_variance_do_no_harm():
     particles, owners = sample([(0.0, 0.0), (3.0, 0.0)])
     particles[:, 1] = 7.0
