@@ -10,6 +10,10 @@ from kmyriad.jumpstart_config import Init, JumpstartConfig
 PAPER_LEARNING_RATES = {1: 2e-4, 10: 2e-4, 50: 5e-4}
 """The paper's Table 2: the rate by number of agents. Numbers in between take that of the next lower one."""
 
+OWN_RATE_IN_MAZES = 0.05
+"""Between walls an Ant needs everybody's experience for longer."""
+OWN_RATE_WITH_COMPASS = 0.03
+"""What sets agents apart is known to what they have in common."""
 OWN_RATES_IN_ALL = 1.5
 """At most, of all agents together: the more there are, the less data and the more noise for each."""
 
@@ -44,16 +48,21 @@ def quick(env: str, agents: int) -> PretrainConfig:
     """About three minutes on two cores."""
     if find_id(env) == IDS["point-maze"]:
         return point_maze(env, agents)
-    config = PretrainConfig(env=env, agents=agents, own_rate=min(OWN_RATE, OWN_RATES_IN_ALL / agents))
-    return ant(config) if find_id(env) in IDS.values() and agents > 1 else config
+    in_maze = find_id(env) == IDS["ant-maze"]
+    if find_id(env) in IDS.values() and not in_maze and agents > 1:
+        return open_country(env, agents)
+    own_rate = OWN_RATE_IN_MAZES if in_maze else OWN_RATE
+    return PretrainConfig(env=env, agents=agents, own_rate=min(own_rate, OWN_RATES_IN_ALL / agents))
 
 
-def ant(config: PretrainConfig) -> PretrainConfig:
-    """For several Ants: each has a way to go from the beginning, and its own layers hardly matter beside that.
+def open_country(env: str, agents: int) -> PretrainConfig:
+    """For several Ants that can go any way: each has its direction from the beginning.
 
-    The first two features of other environments may be anything, so that a direction there need not be one.
+    The maze begins with a dead end, which has one way out for all. In other environments the first two features may be
+    anything, and going along them no way to go.
     """
-    return replace(config, compass=1.0, diversity=0.5, own_rate=min(0.03, OWN_RATES_IN_ALL / config.agents))
+    own_rate = min(OWN_RATE_WITH_COMPASS, OWN_RATES_IN_ALL / agents)
+    return PretrainConfig(env=env, agents=agents, compass=1.0, diversity=0.5, own_rate=own_rate)
 
 
 def point_maze(env: str, agents: int) -> PretrainConfig:
