@@ -48,21 +48,23 @@ def quick(env: str, agents: int) -> PretrainConfig:
     """About three minutes on two cores."""
     if find_id(env) == IDS["point-maze"]:
         return point_maze(env, agents)
-    in_maze = find_id(env) == IDS["ant-maze"]
-    if find_id(env) in IDS.values() and not in_maze and agents > 1:
-        return open_country(env, agents)
-    own_rate = OWN_RATE_IN_MAZES if in_maze else OWN_RATE
-    return PretrainConfig(env=env, agents=agents, own_rate=min(own_rate, OWN_RATES_IN_ALL / agents))
+    config = PretrainConfig(env=env, agents=agents, own_rate=min(OWN_RATE, OWN_RATES_IN_ALL / agents))
+    return ant(config) if find_id(env) in IDS.values() else config
 
 
-def open_country(env: str, agents: int) -> PretrainConfig:
-    """For several Ants that can go any way: each has its direction from the beginning.
+def ant(config: PretrainConfig) -> PretrainConfig:
+    """Several Ants have their directions from the beginning, where they can go any way.
 
-    The maze begins with a dead end, which has one way out for all. In other environments the first two features may be
-    anything, and going along them no way to go.
+    Not in the maze: it begins with a dead end, which has one way out for all. Nor in environments of others, where the
+    first two features may be anything.
     """
-    own_rate = min(OWN_RATE_WITH_COMPASS, OWN_RATES_IN_ALL / agents)
-    return PretrainConfig(env=env, agents=agents, compass=1.0, diversity=0.5, own_rate=own_rate)
+    assert config.own_rate is not None
+    config = replace(config, gae_lambda=0.9)
+    if find_id(config.env) == IDS["ant-maze"]:
+        return replace(config, own_rate=min(OWN_RATE_IN_MAZES, config.own_rate))
+    if config.agents == 1:
+        return config
+    return replace(config, compass=1.0, diversity=0.5, own_rate=min(OWN_RATE_WITH_COMPASS, config.own_rate))
 
 
 def point_maze(env: str, agents: int) -> PretrainConfig:
