@@ -59,9 +59,9 @@ def ant(config: PretrainConfig) -> PretrainConfig:
     first two features may be anything.
     """
     assert config.own_rate is not None
-    config = replace(config, gae_lambda=0.9)
     if find_id(config.env) == IDS["ant-maze"]:
         return replace(config, own_rate=min(OWN_RATE_IN_MAZES, config.own_rate))
+    config = replace(config, gae_lambda=0.9)
     if config.agents == 1:
         return config
     return replace(config, compass=1.0, diversity=0.5, own_rate=min(OWN_RATE_WITH_COMPASS, config.own_rate))
