@@ -58,13 +58,13 @@ def ant(config: PretrainConfig) -> PretrainConfig:
     Not in the maze: it begins with a dead end, which has one way out for all. Nor in environments of others, where the
     first two features may be anything.
     """
-    assert config.own_rate is not None
+    largest = OWN_RATES_IN_ALL / config.agents
     if find_id(config.env) == IDS["ant-maze"]:
-        return replace(config, own_rate=min(OWN_RATE_IN_MAZES, config.own_rate))
+        return replace(config, own_rate=min(OWN_RATE_IN_MAZES, largest))
     config = replace(config, gae_lambda=0.9)
     if config.agents == 1:
         return config
-    return replace(config, compass=1.0, diversity=0.5, own_rate=min(OWN_RATE_WITH_COMPASS, config.own_rate))
+    return replace(config, compass=1.0, diversity=0.5, own_rate=min(OWN_RATE_WITH_COMPASS, largest))
 
 
 def point_maze(env: str, agents: int) -> PretrainConfig:
