@@ -12,7 +12,7 @@ ROOMS = [
     {"errors", "version", "files", "mp4", "captions", "intervals"},
     {"envs"},
     {"config", "jumpstart_config", "presets"},
-    {"network", "normaliser", "population", "critic", "randomness"},
+    {"compass", "network", "normaliser", "population", "critic", "randomness"},
     {"rollout"},
     {"entropy"},
     {"particles", "evaluation", "goals", "selection", "task", "figures"},
