@@ -61,7 +61,8 @@ def ant(config: PretrainConfig) -> PretrainConfig:
     largest = OWN_RATES_IN_ALL / config.agents
     if find_id(config.env) == IDS["ant-maze"]:
         return replace(config, own_rate=min(OWN_RATE_IN_MAZES, largest))
-    config = replace(config, gae_lambda=0.9)
+    if find_id(config.env) != IDS["ant-cave"]:  # where it was no better
+        config = replace(config, gae_lambda=0.9)
     if config.agents == 1:
         return config
     return replace(config, compass=1.0, diversity=0.5, own_rate=min(OWN_RATE_WITH_COMPASS, largest))

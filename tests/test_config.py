@@ -66,6 +66,11 @@ def test_the_more_agents_the_slower_their_own_layers():
     assert preset("quick", "ant-maze", 10).own_rate < 0.1
 
 
+def test_lambda_is_smaller_where_that_keeps_ants_on_their_feet():
+    found = {env: preset("quick", env, 10).gae_lambda for env in ("ant-empty", "ant-pyramid", "ant-cave", "ant-maze")}
+    assert found == {"ant-empty": 0.9, "ant-pyramid": 0.9, "ant-cave": 0.95, "ant-maze": 0.95}
+
+
 def test_several_ants_in_open_country_have_a_compass_and_nothing_else_has():
     assert all(preset("quick", env, 2).compass for env in ("ant-empty", "kmyriad/AntCave-v0", "ant-pyramid"))
     assert not any(preset("quick", env, 2).compass for env in ("ant-maze", "point-maze", "Pusher-v5"))
