@@ -10,8 +10,6 @@ from kmyriad.jumpstart_config import Init, JumpstartConfig
 PAPER_LEARNING_RATES = {1: 2e-4, 10: 2e-4, 50: 5e-4}
 """The paper's Table 2: the rate by number of agents. Numbers in between take that of the next lower one."""
 
-OWN_RATE_IN_MAZES = 0.05
-"""Between walls an Ant needs everybody's experience for longer."""
 OWN_RATE_WITH_COMPASS = 0.03
 """What sets agents apart is known to what they have in common."""
 OWN_RATES_IN_ALL = 1.5
@@ -53,19 +51,16 @@ def quick(env: str, agents: int) -> PretrainConfig:
 
 
 def ant(config: PretrainConfig) -> PretrainConfig:
-    """Several Ants have their directions from the beginning, where they can go any way.
+    """Several Ants have their directions from the beginning.
 
-    Not in the maze: it begins with a dead end, which has one way out for all. Nor in environments of others, where the
-    first two features may be anything.
+    Environments of others have none: their first two features may be anything.
     """
-    largest = OWN_RATES_IN_ALL / config.agents
-    if find_id(config.env) == IDS["ant-maze"]:
-        return replace(config, own_rate=min(OWN_RATE_IN_MAZES, largest))
     if find_id(config.env) != IDS["ant-cave"]:  # where it was no better
         config = replace(config, gae_lambda=0.9)
     if config.agents == 1:
         return config
-    return replace(config, compass=1.0, diversity=0.5, own_rate=min(OWN_RATE_WITH_COMPASS, largest))
+    own_rate = min(OWN_RATE_WITH_COMPASS, OWN_RATES_IN_ALL / config.agents)
+    return replace(config, compass=1.0, diversity=0.5, own_rate=own_rate)
 
 
 def point_maze(env: str, agents: int) -> PretrainConfig:

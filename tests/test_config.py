@@ -63,17 +63,18 @@ def test_presets_are_valid(name, env, agents):
 def test_the_more_agents_the_slower_their_own_layers():
     rates = [preset("quick", "Pusher-v5", agents).own_rate for agents in (1, 10, 50, 100)]
     assert rates == [0.1, 0.1, 0.03, 0.015]
-    assert preset("quick", "ant-maze", 10).own_rate < 0.1
+    assert [preset("quick", "ant-maze", agents).own_rate for agents in (10, 50, 100)] == [0.03, 0.03, 0.015]
 
 
 def test_lambda_is_smaller_where_that_keeps_ants_on_their_feet():
     found = {env: preset("quick", env, 10).gae_lambda for env in ("ant-empty", "ant-pyramid", "ant-cave", "ant-maze")}
-    assert found == {"ant-empty": 0.9, "ant-pyramid": 0.9, "ant-cave": 0.95, "ant-maze": 0.95}
+    assert found == {"ant-empty": 0.9, "ant-pyramid": 0.9, "ant-cave": 0.95, "ant-maze": 0.9}
 
 
-def test_several_ants_in_open_country_have_a_compass_and_nothing_else_has():
-    assert all(preset("quick", env, 2).compass for env in ("ant-empty", "kmyriad/AntCave-v0", "ant-pyramid"))
-    assert not any(preset("quick", env, 2).compass for env in ("ant-maze", "point-maze", "Pusher-v5"))
+def test_several_ants_have_a_compass_and_nothing_else_has():
+    ants = ("ant-empty", "kmyriad/AntCave-v0", "ant-pyramid", "ant-maze")
+    assert all(preset("quick", env, 2).compass for env in ants)
+    assert not any(preset("quick", env, 2).compass for env in ("point-maze", "Pusher-v5"))
     assert preset("quick", "ant-empty", 1).compass == preset("paper", "ant-empty", 10).compass == 0
 
 

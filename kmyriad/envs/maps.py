@@ -165,7 +165,8 @@ def generate_maze(rooms: int, cell_size: float, seed: int) -> GridMap:
     """A maze of `rooms` x `rooms` rooms (odd, so that one is in the middle) with corridors one cell wide and loops.
 
     Depth-first carving joins every room to every other; then one dead end in two is opened, because a maze with a
-    single path between any two places leaves nothing to choose.
+    single path between any two places leaves nothing to choose. For the same reason the room in the middle, where
+    episodes start, is open on all four sides: else the first fork may lie farther away than a robot gets.
     """
     rng = np.random.default_rng(seed)
     side = 2 * rooms + 1
@@ -188,6 +189,8 @@ def generate_maze(rooms: int, cell_size: float, seed: int) -> GridMap:
             closed = [door for door in doors if cells[door]]
             if len(doors) - len(closed) == 1 and rng.random() < 0.5:
                 cells[closed[rng.integers(len(closed))]] = False
+    for row, column in _two_away(*middle, side):
+        cells[(rooms + row) // 2, (rooms + column) // 2] = False
     return GridMap(cells, cell_size, middle)
 
 

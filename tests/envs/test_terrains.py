@@ -102,6 +102,14 @@ def test_generated_mazes_are_closed_connected_and_have_loops(rooms, seed):
     assert doors >= free_rooms - 1  # a tree of rooms has one door fewer than rooms; every further door is a loop
 
 
+@pytest.mark.parametrize("rooms", [3, 5, 9])
+def test_a_maze_starts_where_one_can_go_any_way(rooms):
+    for seed in range(20):
+        grid = generate_maze(rooms, 4.0, seed)
+        row, column = grid.start
+        assert not grid.cells[[row - 1, row + 1, row, row], [column, column, column - 1, column + 1]].any()
+
+
 def test_mazes_usually_have_loops():
     extra = [(~generate_maze(5, 4.0, seed).cells).sum() - (2 * 25 - 1) for seed in range(20)]
     assert np.mean(np.array(extra) > 0) > 0.8
