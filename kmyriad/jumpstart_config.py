@@ -25,6 +25,7 @@ REPLICAS = 200
 
 BOUNDS = config.BOUNDS | {
     "top": (1, 10_000),
+    "patience": (1, 10_000_000),
     "selection_steps": (1, 10**12),
     "warm_up": (0, 10_000_000),
     "critic_learning_rate": (1e-12, 100.0),
@@ -50,7 +51,7 @@ class JumpstartConfig:
     """best: the head of the population that does best on the task; single: a run of one agent; random: no pretraining,
     the best of several heads with fresh weights."""
     head: int | None = None
-    """Take this head and select none."""
+    """Take this head, after a few trials of it alone."""
     top: int = 1
     """Fine-tune that many of the best heads side by side: different solutions of one task."""
     selection_steps: int = 60_000
@@ -74,6 +75,9 @@ class JumpstartConfig:
     stop_at_goal: bool = True
     """Training's episodes end once the goal is entered (with reward 1), as what comes after is no part of the task, and
     end without it where time runs out. Off, they go on with reward 1 for every step in the goal. Needs segments."""
+    patience: int | None = None
+    """Steps after which training's episodes are given up, where they stop at the goal; none takes one and a half times
+    what successes take at the moment. Most that take longer have passed the goal and teach nothing."""
     warm_up: int = 8
     """Epochs at the start in which only the critic learns."""
     learning_rate: float = 3e-4

@@ -3,9 +3,11 @@
 import dataclasses
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from kmyriad.checkpoint import newest_checkpoint
@@ -27,13 +29,21 @@ from kmyriad.progress import say
 from kmyriad.randomness import SHUFFLING, generator
 from kmyriad.rollout import ParallelTrajectory, collect
 from kmyriad.runs import Run, check_free, load_last_epoch, open_run, save_selection
-from kmyriad.selection import Ranking, race, rank_episodes, shortest_distance, untried
+from kmyriad.selection import EPISODES_PER_ROUND, Ranking, Trials, distances, first_steps, race, rank_episodes
 from kmyriad.task import Task, trials
 from kmyriad.training_state import TrainingState, load_population
 from kmyriad.updates.actor_critic import actor_critic
 
 RANDOM_HEADS = 10
 """Fresh heads that the random start chooses from, as in the paper."""
+
+EPISODES_OF_ONE = 30
+"""That a head plays where there is none to race with."""
+
+PATIENCE = 1.5
+"""Training's episodes may take this many times what successes take on average, where nothing else is asked for."""
+FORGETTING = 0.02
+"""How much of that average every further success replaces."""
 
 
 def jumpstart(
@@ -74,21 +84,15 @@ def fine_tune(config: JumpstartConfig, out: str | Path | None = None, resume: bo
         config = with_source(config)
         if out is not None:
             check_free(Path(out))  # before selecting, which takes a while
-    task = task_of(config)
-    replicas = task.replicas(config.replica_count, config.threads, ends_at_goal=config.stops_at_goal)
+    run, state = _resumed(config, out) if resume else (None, None)
+    if state is None:
+        population, ranking = _select(config)
+        state = initial_state(config, population, ranking)
+    replicas = task_of(config).replicas(config.replica_count, config.threads, ends_at_goal=config.stops_at_goal)
     try:
-        check_segments(config, replicas)
-        if resume:
-            run = run_to_resume(out, "jumpstart")
-            newest = newest_checkpoint(run.checkpoints)
-            if newest is not None:
-                state = initial_state(config, Population.build(newest.checkpoint.facts["architecture"]))
-            else:
-                state = initial_state(config, *_select(config, task, replicas))
+        if run is not None:
             go_on(config, config_of(run), run, state, replicas)
         else:
-            population, ranking = _select(config, task, replicas)
-            state = initial_state(config, population, ranking)
             run = begin(config, out)
             save_selection(run, ranking_as_json(ranking, config.steps_per_episode))
         conduct(config, run, replicas, state, lambda journal: ppo(config, replicas, state, journal))
@@ -97,12 +101,22 @@ def fine_tune(config: JumpstartConfig, out: str | Path | None = None, resume: bo
     return run
 
 
+def _resumed(config: JumpstartConfig, out: str | Path | None) -> tuple[Run, TrainingState | None]:
+    """The run to go on with, and a state of its shape; None where it was stopped before its first checkpoint."""
+    run = run_to_resume(out, "jumpstart")
+    newest = newest_checkpoint(run.checkpoints)
+    if newest is None:
+        return run, None
+    return run, initial_state(config, Population.build(newest.checkpoint.facts["architecture"]))
+
+
 def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, journal: Journal) -> None:
     """Collect and improve, from the epoch after `state`'s to the last. For a while only the critic learns."""
     assert state.critic is not None
     while state.epoch < config.epochs:
         started = time.perf_counter()
         state.epoch += 1
+        longest = replicas.patience = longest_episode(config, state)
         assign_policies_to_processes(config, replicas, state.epoch)
         trajectory = collect(
             replicas, state.population, config.epoch_steps, config.seed, state.epoch, keep_arrivals=True
@@ -122,11 +136,35 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, journ
 
         state.count(trajectory.steps, good_gradient=math.isfinite(report.gradient_norm))
         # Staggered replicas begin in the middle of episodes, which says nothing about success. And where success is the
-        # end, it takes another horizon until those who fail, and so take long, end as often as they begin.
-        settled = config.epochs_per_horizon * (2 if config.stops_at_goal else 1)
-        counts = not config.has_segments or state.epoch > settled
-        row = update_metrics(state, trajectory, report) | success_metrics(trajectory, config.steps_per_episode, counts)
+        # end, it takes as long again until those who fail, and so take long, end as often as they begin.
+        settled = longest * (2 if config.stops_at_goal else 1)
+        counts = not config.has_segments or state.epoch * config.epoch_steps > settled
+        if counts:
+            learn_how_long_success_takes(state, trajectory)
+        row = update_metrics(state, trajectory, report) | success_metrics(trajectory, longest, counts)
+        row["longest_episode"] = longest
         journal.record(state, row | timings(trajectory.steps, time.perf_counter() - started))
+
+
+def longest_episode(config: JumpstartConfig, state: TrainingState) -> int:
+    """Control steps after which training's episodes end.
+
+    Where they stop at the goal, most that go on for much longer than successes do have passed it for good, and what
+    they do then teaches nothing.
+    """
+    longest = config.steps_per_episode
+    if not config.stops_at_goal:
+        return longest
+    patience = config.patience or math.ceil(PATIENCE * state.steps_to_success)
+    return min(longest, patience or longest)
+
+
+def learn_how_long_success_takes(state: TrainingState, trajectory: ParallelTrajectory) -> None:
+    """A moving average over successes, most of its weight on the last fifty."""
+    taken = trajectory.ages[trajectory.ends & trajectory.success] + 1
+    if taken.size:
+        old = (1 - FORGETTING) ** taken.size if state.steps_to_success else 0.0
+        state.steps_to_success = old * state.steps_to_success + (1 - old) * float(taken.mean())
 
 
 def failed_in_time(trajectory: ParallelTrajectory) -> ParallelTrajectory:
@@ -146,8 +184,11 @@ def initial_state(config: JumpstartConfig, population: Population, ranking: Rank
         ],
         fused=True,
     )
-    spent = 0 if ranking is None else ranking.episodes * config.steps_per_episode
-    return TrainingState(population, optimizer, critic, env_steps=spent)
+    state = TrainingState(population, optimizer, critic)
+    if ranking is not None:
+        state.env_steps = ranking.episodes * config.steps_per_episode
+        state.steps_to_success = max(standing.steps or 0.0 for standing in ranking.standings[: config.top])
+    return state
 
 
 def with_source(config: JumpstartConfig) -> JumpstartConfig:
@@ -175,11 +216,18 @@ def task_of(config: JumpstartConfig) -> Task:
 
 
 def rank_heads(
-    task: Task, population: Population, budget_steps: int, seed: int = 0, threads: int | None = None
+    task: Task,
+    population: Population,
+    budget_steps: int,
+    seed: int = 0,
+    threads: int | None = None,
+    heads: Sequence[int] | None = None,
 ) -> Ranking:
-    """All heads of `population` race on `task`, for at most `budget_steps` environment steps."""
+    """`heads` (all, if None) of `population` race on `task`, for at most `budget_steps` environment steps."""
+    heads = range(population.agents) if heads is None else heads
+    per_round = EPISODES_OF_ONE if len(heads) == 1 else EPISODES_PER_ROUND
     play = trials(task, population, seed, threads)
-    return race(play, range(population.agents), budget=budget_steps // task.horizon)
+    return race(play, heads, budget=budget_steps // task.horizon, per_round=per_round)
 
 
 def rank_stored(task: Task, run: Run) -> Ranking:
@@ -192,8 +240,9 @@ def rank_stored(task: Task, run: Run) -> Ranking:
     if not task.goal or stored is None or stored.get("xy") is None:
         raise UsageError(f"{run.path} has no stored positions to rank heads for a goal by; leave --stored out")
     replicas = task.replicas(1, threads=1)  # refuses a goal that cannot be reached, and knows the radius
-    distance = shortest_distance(stored["xy"], stored["sound"], task.goal)
-    ranking = rank_episodes(distance <= replicas.cell, distance)
+    distance = distances(stored["xy"], stored["sound"], task.goal)
+    there = distance <= replicas.cell
+    ranking = rank_episodes(Trials(np.asarray(there.any(axis=-1)), distance.min(axis=-1), first_steps(there)))
     replicas.close()
     return ranking
 
@@ -207,21 +256,23 @@ def ranking_as_json(ranking: Ranking, horizon: int) -> dict[str, Any]:
     return {"env_steps": ranking.episodes * horizon, "is_certain": ranking.is_certain, "standings": standings}
 
 
-def _select(config: JumpstartConfig, task: Task, replicas: Replicas) -> tuple[Population, Ranking]:
+def _select(config: JumpstartConfig) -> tuple[Population, Ranking]:
     """The heads to fine-tune, as a population of their own, and how they were chosen."""
+    task = task_of(config)
+    replicas = task.replicas(1, threads=1)  # refuses what cannot be trained, and knows the sizes
+    replicas.close()
+    check_segments(config, replicas)
     if config.init == "random":
         source = _source_config(config)
-        heads = dataclasses.replace(source, agents=RANDOM_HEADS, own_rate=None, replicas=None, seed=config.seed)
-        population = fresh_population(heads, replicas)
+        fresh = dataclasses.replace(source, agents=RANDOM_HEADS, own_rate=None, replicas=None, seed=config.seed)
+        population = fresh_population(fresh, replicas)
     else:
         population = load_population(open_run(config.source))
     if config.top > population.agents:
         raise UsageError(f"top {config.top} is more than the {population.agents} heads of {config.source}; lower it")
-    if config.head is not None or population.agents == 1:
-        head = config.head or 0
-        return population.select([head]), Ranking([untried(head)], 0, False)
-    say(f"selecting among {population.agents} heads, {config.selection_steps:,} steps at most")
-    ranking = rank_heads(task, population, config.selection_steps, config.seed, config.threads)
+    heads = range(population.agents) if config.head is None else [config.head]
+    say(f"trying {len(heads)} head{'s' * (len(heads) > 1)}, {config.selection_steps:,} steps at most")
+    ranking = rank_heads(task, population, config.selection_steps, config.seed, config.threads, heads)
     chosen = ranking.standings[: config.top]
     for standing in chosen:
         say(f"head {standing.head}: {standing.described}")

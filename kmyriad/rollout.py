@@ -48,6 +48,8 @@ class ParallelTrajectory:
     """(m, p, L), False where the replica's physics had broken: not a particle, and no reason to update."""
     rewards: NDArray[np.float32]
     """(m, p, L), the environment's own; pretraining never looks at them."""
+    ages: NDArray[np.int64]
+    """(m, p, L), how many steps the episode had had before this one."""
     arrivals: Tensor | None
     """(m, p, L, d), what was to be seen after each step, before an ended episode started again; kept on request."""
 
@@ -73,6 +75,7 @@ def collect(
     features = np.empty((replicas.count, steps, replicas.feature_size), np.float32)
     xy = np.empty((replicas.count, steps, 2), np.float32) if replicas.has_xy else None
     rewards = np.empty((replicas.count, steps), np.float32)
+    ages = np.empty((replicas.count, steps), np.int64)
     ends, terminated, success, sound = (np.empty((replicas.count, steps), bool) for _ in range(4))
     arrivals = torch.empty_like(observations) if keep_arrivals else None
     noise = torch.from_numpy(action_noise(seed, epoch, replicas.count, steps, population.actions))
@@ -84,6 +87,7 @@ def collect(
             raw = policy.sample(noise[step].view(*share, size))
             observations[:, :, step], actions[:, :, step] = seen, raw
             log_probs[:, :, step] = policy.log_prob(raw)
+            ages[:, step] = replicas.age
             arrival = replicas.step(population.actions.squash(raw.view(replicas.count, size).numpy()))
             features[:, step], rewards[:, step] = arrival.features, arrival.reward
             ends[:, step], terminated[:, step] = arrival.ended, arrival.terminated
@@ -104,5 +108,6 @@ def collect(
         success.reshape(by_agent),
         sound.reshape(by_agent),
         rewards.reshape(by_agent),
+        ages.reshape(by_agent),
         arrivals,
     )

@@ -11,10 +11,23 @@ from scipy.stats import beta
 
 from kmyriad.errors import UsageError
 
-Play = Callable[[Sequence[int], int, int], tuple[NDArray[np.bool_], NDArray[np.floating]]]
-"""`play(heads, episodes, round)`: (success (h, e), shortfall (h, e)) of fresh episodes."""
-
 EPISODES_PER_ROUND = 5
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Episodes of several heads."""
+
+    success: NDArray[np.bool_]
+    """(h, e)."""
+    shortfall: NDArray[np.floating]
+    """(h, e), how far from success: metres from the goal at the closest, or minus the return."""
+    steps: NDArray[np.int64]
+    """(h, e), until success; anything where there was none."""
+
+
+Play = Callable[[Sequence[int], int, int], Trials]
+"""`play(heads, episodes, round)`: fresh episodes."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +38,9 @@ class Standing:
     episodes: int
     successes: int
     shortfall: float
-    """How far from success, the mean over episodes: metres from the goal at the closest, or minus the return."""
+    """The mean over episodes."""
+    steps: float | None
+    """The mean over successes; None without any."""
     interval: tuple[float, float]
     """Of the success rate, at the race's confidence (Clopper & Pearson 1934)."""
 
@@ -37,11 +52,6 @@ class Standing:
     def described(self) -> str:
         low, high = self.interval
         return f"success {self.success:.2f} ({low:.2f} to {high:.2f}) in {self.episodes} episodes"
-
-
-def untried(head: int) -> Standing:
-    """What is known about a head that was taken without a race."""
-    return Standing(head, 0, 0, math.inf, (0.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -88,9 +98,9 @@ def race(
     while left and (len(running) > 1 or not round_index):
         active = active[:left]
         episodes = min(per_round, left // len(active))
-        success, shortfall = play(active, episodes, round_index)
+        played = play(active, episodes, round_index)
         for row, head in enumerate(active):
-            record[head].add(success[row], shortfall[row])
+            record[head].add(played, row)
         left -= episodes * len(active)
         round_index += 1
         running = _in_the_running(record, running, doubt)
@@ -99,21 +109,23 @@ def race(
     return _ranking(record, running, 1 - confidence)
 
 
-def rank_episodes(success: NDArray[np.bool_], shortfall: NDArray[np.floating], confidence: float = 0.95) -> Ranking:
-    """Rank heads by episodes that were played before: success (m, e), shortfall (m, e)."""
-    record = {head: _Record() for head in range(len(success))}
+def rank_episodes(played: Trials, confidence: float = 0.95) -> Ranking:
+    """Rank heads by episodes that all of them have played before."""
+    record = {head: _Record() for head in range(len(played.success))}
     for head, one in record.items():
-        one.add(success[head], shortfall[head])
-    running = _in_the_running(record, list(record), (1 - confidence) / len(success))
+        one.add(played, head)
+    running = _in_the_running(record, list(record), (1 - confidence) / len(record))
     return _ranking(record, running, 1 - confidence)
 
 
-def shortest_distance(
-    xy: NDArray[np.float32], sound: NDArray[np.bool_], goal: Sequence[float]
-) -> NDArray[np.floating[Any]]:
-    """(m, e), metres: how near episodes (m, e, T, 2) came to a goal, seen from above."""
-    distance = np.linalg.norm(xy - np.asarray(goal[:2], np.float32), axis=-1)
-    return np.where(sound, distance, np.inf).min(axis=-1)
+def distances(xy: NDArray[np.float32], sound: NDArray[np.bool_], goal: Sequence[float]) -> NDArray[np.floating[Any]]:
+    """(m, e, T), metres, seen from above: how far from a goal episodes (m, e, T, 2) were."""
+    return np.where(sound, np.linalg.norm(xy - np.asarray(goal[:2], np.float32), axis=-1), np.inf)
+
+
+def first_steps(success: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """(...), how many steps until `success` (..., T) is true for the first time; 1 where it never is."""
+    return success.argmax(axis=-1) + 1
 
 
 def _in_the_running(record: dict[int, "_Record"], heads: Sequence[int], doubt: float) -> list[int]:
@@ -135,10 +147,12 @@ class _Record:
     def __init__(self) -> None:
         self.success: list[bool] = []
         self.shortfall: list[float] = []
+        self.steps: list[int] = []
 
-    def add(self, success: NDArray[np.bool_], shortfall: NDArray[np.floating]) -> None:
-        self.success += success.tolist()
-        self.shortfall += shortfall.tolist()
+    def add(self, played: Trials, row: int) -> None:
+        self.success += played.success[row].tolist()
+        self.shortfall += played.shortfall[row].tolist()
+        self.steps += played.steps[row][played.success[row]].tolist()
 
     @property
     def mean_shortfall(self) -> float:
@@ -148,7 +162,8 @@ class _Record:
         return success_interval(sum(self.success), len(self.success), doubt)
 
     def standing(self, head: int, doubt: float) -> Standing:
-        return Standing(head, len(self.success), sum(self.success), self.mean_shortfall, self.interval(doubt))
+        steps = float(np.mean(self.steps)) if self.steps else None
+        return Standing(head, len(self.success), sum(self.success), self.mean_shortfall, steps, self.interval(doubt))
 
 
 def success_interval(successes: int, episodes: int, doubt: float) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from kmyriad.errors import UsageError
 from kmyriad.population import Population
 from kmyriad.randomness import SELECTION, generator, reset_seed
 from kmyriad.rollout import collect
-from kmyriad.selection import Play, shortest_distance
+from kmyriad.selection import Play, Trials, distances, first_steps
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ def trials(task: Task, population: Population, seed: int, threads: int | None = 
     """What `selection.race` calls to let heads of `population` try the task, all in one vector environment."""
     seed = int(generator(seed, SELECTION).integers(2**62))  # other noise than training sees
 
-    def play(heads: Sequence[int], episodes: int, round_index: int) -> tuple[NDArray[np.bool_], NDArray[np.floating]]:
+    def play(heads: Sequence[int], episodes: int, round_index: int) -> Trials:
         replicas = task.replicas(len(heads) * episodes, threads)
         replicas.start(reset_seed(seed, round_index))
         trajectory = collect(replicas, population.select(heads), task.horizon, seed, round_index)
         replicas.close()
         if task.goal and trajectory.xy is not None:
-            shortfall: NDArray[np.floating] = shortest_distance(trajectory.xy, trajectory.sound, task.goal)
+            shortfall: NDArray[np.floating] = distances(trajectory.xy, trajectory.sound, task.goal).min(axis=-1)
         else:
             shortfall = -trajectory.rewards.sum(axis=-1)
-        return np.asarray(trajectory.success.any(axis=-1)), shortfall
+        return Trials(np.asarray(trajectory.success.any(axis=-1)), shortfall, first_steps(trajectory.success))
 
     return play

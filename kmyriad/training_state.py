@@ -34,6 +34,8 @@ class TrainingState:
     """Updates in a row that were skipped for a gradient that was not finite."""
     skipped_updates: int = 0
     """Such updates in all."""
+    steps_to_success: float = 0.0
+    """Of a task that is being learned: about how many steps its successes take now; 0 without any yet."""
     pool: list[Visits] = field(default_factory=list)
 
     @property
@@ -65,8 +67,8 @@ class TrainingState:
                 parts = {name: array for name, array in vars(segment).items() if array is not None}
                 tensors |= {f"pool.{index}.{name}": torch.from_numpy(array) for name, array in parts.items()}
         counters = {name: int(getattr(self, name)) for name in COUNTERS}
-        facts = {"learning_rate": self.learning_rate, "architecture": self.population.architecture()}
-        return Checkpoint(tensors, counters | facts)
+        rates = {"learning_rate": self.learning_rate, "steps_to_success": self.steps_to_success}
+        return Checkpoint(tensors, {**counters, **rates, "architecture": self.population.architecture()})
 
     def restore(self, checkpoint: Checkpoint, replicas: Replicas | None) -> None:
         """Put everything back to the bit."""
@@ -80,6 +82,7 @@ class TrainingState:
                 simulator = {name: tensor.numpy() for name, tensor in _under("simulator", checkpoint).items()}
                 replicas.set_state(SimulatorState(**simulator))
                 self.pool = _restore_pool(_under("pool", checkpoint))
+            self.steps_to_success = checkpoint.facts.get("steps_to_success", 0.0)  # older checkpoints do not tell
             for name in COUNTERS:
                 setattr(self, name, checkpoint.facts[name])
         except (KeyError, RuntimeError, TypeError, ValueError) as error:

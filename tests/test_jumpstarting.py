@@ -3,6 +3,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,15 @@ import kmyriad
 from kmyriad import jumpstarting
 from kmyriad.errors import UsageError
 from kmyriad.jumpstart_config import JumpstartConfig
-from kmyriad.jumpstarting import config_of, rank_heads, rank_stored, task_of, with_source
+from kmyriad.jumpstarting import (
+    config_of,
+    learn_how_long_success_takes,
+    longest_episode,
+    rank_heads,
+    rank_stored,
+    task_of,
+    with_source,
+)
 from kmyriad.population import Population
 from kmyriad.presets import jumpstart_preset
 from kmyriad.pretraining import fresh_population
@@ -40,7 +49,10 @@ def runs(tmp_path_factory):
 
 
 def test_the_best_head_is_fine_tuned_and_selection_counts(runs, tmp_path):
-    many = SMALL | {"replicas": 60}  # some succeed in every epoch; where none does the policy stays as it is
+    many = SMALL | {
+        "replicas": 60,
+        "patience": 40,
+    }  # some succeed in every epoch; where none does the policy stays as it is
     run = kmyriad.jumpstart(runs / "three", goal=GOAL, out=tmp_path / "run", segment=20, **many)
     selection = json.loads(run.selection_path.read_text())
     assert 0 < selection["env_steps"] <= 1200
@@ -91,6 +103,7 @@ def test_success_is_the_same_whether_episodes_stop_at_the_goal_or_not(runs, tmp_
     """Of a head that does not learn. Those that stop are shorter, so there are more of them."""
     monkeypatch.setattr(Population, "see", lambda *_: None)
     settings = SMALL | {"replicas": 200, "epochs": 24, "warm_up": 24, "critic_passes": 1, "segment": 10}
+    settings["patience"] = 40  # the whole horizon
     rates, episodes = [], []
     for stop in (True, False):
         out = tmp_path / str(stop)
@@ -104,6 +117,47 @@ def test_success_is_the_same_whether_episodes_stop_at_the_goal_or_not(runs, tmp_
     assert episodes[0] > 1.1 * episodes[1]
 
 
+@pytest.mark.parametrize(
+    ("settings", "steps_to_success", "longest"),
+    [
+        ({}, 20.0, 30),  # one and a half times
+        ({}, 20.1, 31),
+        ({}, 30.0, 40),  # the horizon at most
+        ({}, 0.0, 40),  # no success yet: all the time there is
+        ({"patience": 17}, 20.0, 17),
+        ({"patience": 400}, 20.0, 40),
+        ({"stop_at_goal": False}, 20.0, 40),
+    ],
+)
+def test_patience_follows_how_long_success_takes(settings, steps_to_success, longest):
+    config = JumpstartConfig(goal=GOAL, env="point-maze", horizon=40, segment=20, **settings)
+    assert longest_episode(config, SimpleNamespace(steps_to_success=steps_to_success)) == longest
+
+
+def test_how_long_success_takes_is_an_average_that_moves():
+    ages, ends, success = np.zeros((1, 2, 3), int), np.zeros((1, 2, 3), bool), np.zeros((1, 2, 3), bool)
+    ages[0] = [[8, 9, 0], [27, 28, 29]]
+    ends[0] = [[False, True, False], [False, False, True]]
+    state = SimpleNamespace(steps_to_success=0.0)
+    trajectory = SimpleNamespace(ages=ages, ends=ends, success=success)
+    learn_how_long_success_takes(state, trajectory)
+    assert state.steps_to_success == 0.0  # who ended had not succeeded
+    success[0, :, 1:] = True
+    learn_how_long_success_takes(state, trajectory)
+    assert state.steps_to_success == pytest.approx(20)  # the first ones: (10 + 30) / 2
+    ends[0, 1] = False
+    for _ in range(50):
+        learn_how_long_success_takes(state, trajectory)
+    assert state.steps_to_success == pytest.approx(10 + 10 * 0.98**50)
+
+
+def test_training_gives_up_when_patience_is_over(runs, tmp_path):
+    far = (0.0, 2.0)
+    run = kmyriad.jumpstart(runs / "three", goal=far, out=tmp_path / "run", segment=20, patience=10, **SMALL)
+    assert [row["episodes"] for row in run.metrics()] == [0] + 5 * [8 * 20 // 10]
+    assert run.config["horizon"] == 40
+
+
 def test_whole_horizons_do_not_stop_at_the_goal():
     config = JumpstartConfig(goal=GOAL, env="point-maze", horizon=40, segment=20)
     assert config.stops_at_goal
@@ -114,7 +168,7 @@ def test_whole_horizons_do_not_stop_at_the_goal():
 
 def test_baselines(runs, tmp_path):
     single = kmyriad.jumpstart(runs / "one", init="single", goal=GOAL, out=tmp_path / "single", **SMALL)
-    assert single.metrics()[-1]["env_steps"] == 6 * 8 * 20  # one head: nothing to select
+    assert single.metrics()[-1]["env_steps"] == 30 * 40 + 6 * 8 * 20  # one head: 30 trials, and nothing to select
     of_a_run = kmyriad.jumpstart(runs / "three", init="random", goal=GOAL, out=tmp_path / "random", **SMALL)
     assert of_a_run.metrics()[0]["env_steps"] > 8 * 20  # ten fresh heads were tried
     assert load_population(of_a_run).trunk_sizes == (16,)
@@ -200,7 +254,7 @@ def test_a_folder_that_holds_a_run_is_refused_before_selecting(runs, tmp_path, c
     shutil.copytree(runs / "one", tmp_path / "taken")
     with pytest.raises(UsageError, match="taken already holds a run"):
         kmyriad.jumpstart(runs / "three", goal=GOAL, out=tmp_path / "taken", **SMALL)
-    assert "selecting" not in capsys.readouterr().err
+    assert "trying" not in capsys.readouterr().err
 
 
 def test_the_paper_preset_is_its_table():

@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import binom
 
 from kmyriad.errors import UsageError
-from kmyriad.selection import race, success_interval
+from kmyriad.selection import Trials, race, success_interval
 
 
 class Heads:
@@ -18,7 +18,8 @@ class Heads:
     def __call__(self, heads, episodes, round_index):
         self.played[list(heads)] += episodes
         success = self.rng.random((len(heads), episodes)) < self.probabilities[list(heads), None]
-        return success, np.repeat(self.closest[list(heads), None], episodes, axis=1)
+        steps = np.where(success, 10 + 10 * np.array(heads)[:, None], 1)
+        return Trials(success, np.repeat(self.closest[list(heads), None], episodes, axis=1), steps)
 
 
 def test_the_best_is_found_as_often_as_promised():
@@ -33,6 +34,11 @@ def test_the_best_is_found_as_often_as_promised():
         right += probabilities[ranking.best] == 0.75
     assert certain > 170
     assert right >= 0.9 * 200
+
+
+def test_how_long_success_takes_is_told():
+    ranking = race(Heads([1.0, 1.0, 0.0]), range(3), budget=60)
+    assert {standing.head: standing.steps for standing in ranking.standings} == {0: 10.0, 1: 20.0, 2: None}
 
 
 def test_even_heads_are_not_told_apart():

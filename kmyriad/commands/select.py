@@ -69,13 +69,13 @@ def show(ranking: "Ranking", has_goal: bool, env_steps: int) -> None:
     from kmyriad.commands.output import output
 
     console = output()
-    table = Table("head", "success", "95 % interval", "closest, m" if has_goal else "return", "episodes")
+    table = Table("head", "success", "95 % interval", "steps", "closest, m" if has_goal else "return", "episodes")
     for standing in ranking.standings:
         low, high = standing.interval
         shortfall = standing.shortfall if has_goal else -standing.shortfall
         table.add_row(
-            str(standing.head), f"{standing.success:.2f}", f"{low:.2f} to {high:.2f}", f"{shortfall:.2f}",
-            str(standing.episodes),
+            str(standing.head), f"{standing.success:.2f}", f"{low:.2f} to {high:.2f}",
+            "-" if standing.steps is None else f"{standing.steps:.0f}", f"{shortfall:.2f}", str(standing.episodes),
         )  # fmt: skip
     console.print(table)
     console.print(_verdict(ranking, has_goal), f"{env_steps:,} environment steps were simulated.", highlight=False)
@@ -84,6 +84,8 @@ def show(ranking: "Ranking", has_goal: bool, env_steps: int) -> None:
 def _verdict(ranking: "Ranking", has_goal: bool) -> str:
     if ranking.is_by_shortfall:
         return f"No head ever succeeded: ranked by {'closest approach' if has_goal else 'return'}."
+    if len(ranking.standings) == 1:
+        return "There is no other head to compare it with."
     if ranking.is_certain:
         return f"Head {ranking.best} is the best beyond doubt (95 %)."
     return f"Head {ranking.best} leads, but others may be as good."

@@ -39,7 +39,11 @@ class Arrival:
 
 
 class Replicas:
-    """n copies of an environment. `observation` (n, d) is what the policies see next."""
+    """n copies of an environment.
+
+    `observation` (n, d) is what the policies see next, `age` (n,) how many steps the episodes have had. With `patience`
+    episodes end after so many, if they have not before.
+    """
 
     def __init__(self, env: gymnasium.vector.VectorEnv[Any, Any, Any], features: Sequence[str] = ()) -> None:
         self.env = env
@@ -52,6 +56,8 @@ class Replicas:
         self.features = tuple(features) or _default_features(env, self.observation_size)
         self.has_xy = isinstance(env, MujocoVectorEnv) and all(name in env.world.features for name in POSITION)
         self.observation = np.zeros((self.count, self.observation_size), np.float32)
+        self.age = np.zeros(self.count, np.int64)
+        self.patience: int | None = None
         self._broken = np.zeros(self.count, bool)
         self._columns = [] if isinstance(env, MujocoVectorEnv) else self._parse_columns()
         self.feature_size = self._read(self.features).shape[1]  # a misspelt name is told now, not in the first epoch
@@ -64,14 +70,17 @@ class Replicas:
     def start(self, seed: int) -> None:
         """Reset every replica."""
         self._receive(self.env.reset(seed=seed)[0])
-        self._broken[:] = False
+        self.age[:], self._broken[:] = 0, False
 
     def step(self, actions: NDArray[Any]) -> Arrival:
         """One control step of every replica; episodes that end start again at once."""
         observation, reward, terminated, truncated, info = self.env.step(actions)
         self._receive(observation)
+        self.age += 1
         self._broken |= info.get("diverged", False) | ~np.isfinite(self.observation).all(axis=1)
         ended = terminated | truncated
+        if self.patience is not None:
+            ended |= self.age >= self.patience
         xy = self._read(POSITION) if self.has_xy else None
         reached = np.where(self._broken[:, None], 0, self.observation) if self._broken.any() else self.observation
         arrival = Arrival(
@@ -86,7 +95,7 @@ class Replicas:
         )
         if ended.any():
             self._receive(self.env.reset(options={"reset_mask": ended})[0])
-            self._broken[ended] = False
+            self.age[ended], self._broken[ended] = 0, False
         if self._broken.any():
             self.observation[self._broken] = np.nan_to_num(self.observation[self._broken])
         return arrival
@@ -97,11 +106,11 @@ class Replicas:
         return isinstance(self.env, MujocoVectorEnv)
 
     def stagger(self, per_agent: int) -> None:
-        """Give each agent's replicas ages spread evenly over the horizon; the first episodes are shorter."""
+        """Give each agent's replicas ages spread evenly over an episode; the first episodes are shorter."""
         state = self._engine().get_state()
-        horizon = self._engine().world.horizon
-        state.age[:] = (np.arange(self.count) % per_agent) * horizon // per_agent
-        self._engine().set_state(state)
+        longest = self.patience or self._engine().world.horizon
+        state.age[:] = (np.arange(self.count) % per_agent) * longest // per_agent
+        self.set_state(state)
 
     def get_state(self) -> SimulatorState:
         """A copy of the simulator's state."""
@@ -111,7 +120,7 @@ class Replicas:
         """Go back to a saved state, exactly."""
         self._engine().set_state(state)
         self._receive(state.observation)
-        self._broken[:] = state.diverged
+        self.age[:], self._broken[:] = state.age, state.diverged
 
     def close(self) -> None:
         self.env.close()

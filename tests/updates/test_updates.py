@@ -48,6 +48,7 @@ def problem(space=SPACES[0], seed=0, with_ends=True, with_broken=True):
         np.zeros_like(ends),
         sound,
         np.zeros(ends.shape, np.float32),
+        np.zeros(ends.shape, np.int64),
         None,
     )
     return population, trajectory
