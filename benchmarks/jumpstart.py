@@ -3,7 +3,7 @@
 For every world and seed a population and a single policy are pretrained on the same number of steps; then each goal is
 learned from the population's best head (`best`), from the single policy (`single`) and from the best of ten random
 heads (`random`). The steps that selecting a head takes count. Compared is the area under the success curve, that is the
-mean success over all steps, with the success at the end and the steps to 50 %.
+mean success over all steps, with the steps to 50 %, and the success of the last policy in fresh whole episodes.
 
 With `--study` only the best heads are fine-tuned, with some settings as they are by default and as they are elsewhere.
 
@@ -28,7 +28,10 @@ from kmyriad.comparison import jumpstart_values
 from kmyriad.envs import find_id
 from kmyriad.goals import AFFORDABLE, Annulus, draw_goals
 from kmyriad.intervals import mean_of
+from kmyriad.jumpstarting import config_of, task_of
 from kmyriad.runs import Run
+from kmyriad.task import trials
+from kmyriad.training_state import load_population
 
 WORLDS = ("ant-empty", "ant-maze")
 INITS = ("best", "single", "random")
@@ -40,9 +43,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "critic learns with the policy": {"critic_passes": 0},
     "lambda 0.95": {"gae_lambda": 0.95},
     "episodes go on at the goal": {"stop_at_goal": False},
+    "episodes are never given up": {"patience": 1_000_000},
     "none of these: plain PPO": {"critic_passes": 0, "gae_lambda": 0.95, "stop_at_goal": False},
 }
 """Settings of fine-tuning to be compared, by the name they have in the table."""
+FRESH_EPISODES, FRESH_SEED = 200, 12_345
+"""Played at the end, by the policy as it then is. Training's own episodes end as soon as its patience does."""
 LEAST_AREA = 0.005
 """An area below this counts as this in ratios: the curve of a run that never succeeds has none."""
 
@@ -78,14 +84,14 @@ def main() -> None:
         table.add_row(name, f"{value:.3g}")
     Console().print(table)
     if arguments.json:
-        values = {name: jumpstart_values(run) for name, run in found.items()}
+        values = {name: {**jumpstart_values(run), "fresh_success": fresh_success(run)} for name, run in found.items()}
         arguments.json.write_text(json.dumps({"figures": ratios, "runs": values}, indent=1) + "\n")
 
 
 def study(arguments: argparse.Namespace) -> None:
-    """Print success at the end of every variant, seed and goal."""
+    """Print the success in fresh episodes of every variant, seed and goal."""
     pretrain_all(arguments, (10,))
-    table = Table("setting", *arguments.worlds, title=f"{arguments.epochs} epochs, success at the end")
+    table = Table("setting", *arguments.worlds, title=f"{arguments.epochs} epochs, success in fresh episodes")
     for variant, changes in VARIANTS.items():
         prefix = re.sub("[^a-z0-9.]+", "-", variant.lower())
         cells = []
@@ -93,8 +99,7 @@ def study(arguments: argparse.Namespace) -> None:
             tasks = tasks_of(world, "best", arguments)
             runs = {f"{prefix}-{name}": settings | changes for name, settings in tasks.items()}
             side_by_side(jumpstart_one, runs, arguments.folder, arguments.processes)
-            values = [jumpstart_values(kmyriad.open_run(arguments.folder / name)) for name in runs]
-            final = [float(value["final_success"] or 0) for value in values]
+            final = [fresh_success(kmyriad.open_run(arguments.folder / name)) for name in runs]
             cells.append(f"{np.mean(final):.2f} ({' '.join(f'{success:.2f}' for success in final)})")
         table.add_row(variant, *cells)
     Console().print(table)
@@ -157,18 +162,34 @@ def jumpstart_one(folder: Path, settings: dict[str, Any]) -> None:
         kmyriad.jumpstart(out=folder, resume=True, epochs=settings["epochs"])
     else:
         kmyriad.jumpstart(out=folder, threads=1, **settings)
+    fresh_success(kmyriad.open_run(folder))
+
+
+def fresh_success(run: Run) -> float:
+    """Of the newest policy in fresh episodes of the whole horizon; kept with the run."""
+    kept, epochs = run.path / "fresh.json", len(run.metrics())
+    if kept.exists():
+        known = json.loads(kept.read_text())
+        if known["epochs"] == epochs:
+            return float(known["success"])
+    play = trials(task_of(config_of(run)), load_population(run), FRESH_SEED, threads=1)
+    success = float(play([0], FRESH_EPISODES, 0).success.mean())
+    kept.write_text(json.dumps({"epochs": epochs, "success": success}) + "\n")
+    return success
 
 
 def show(world: str, runs: dict[str, list[Run]]) -> dict[str, float]:
     """Print a world's table; returns the mean area under the success curve of every init."""
-    table = Table("start", "area under the curve", "success at the end", "steps to 50 %", "runs", title=world)
+    table = Table("start", "area under the curve", "success at the end", "each run", "steps to 50 %", title=world)
     areas = {}
     for init, of_init in runs.items():
         values = [jumpstart_values(run) for run in of_init]
-        area, final = (mean_of([float(value[name] or 0) for value in values]) for name in ("area", "final_success"))
+        area = mean_of([float(value["area"] or 0) for value in values])
+        fresh = [fresh_success(run) for run in of_init]
         steps = [value["steps_to_half"] for value in values if value["steps_to_half"] is not None]
         reached = f"{np.median(steps):,.0f} ({len(steps)} of {len(values)})" if steps else f"none of {len(values)}"
-        table.add_row(init, str(area), str(final), reached, str(len(values)))
+        each = " ".join(f"{success:.2f}" for success in fresh)
+        table.add_row(init, str(area), str(mean_of(fresh)), each, reached)
         areas[init] = area.mean
     Console().print(table)
     return areas

@@ -69,7 +69,9 @@ def show(ranking: "Ranking", has_goal: bool, env_steps: int) -> None:
     from kmyriad.commands.output import output
 
     console = output()
-    table = Table("head", "success", "95 % interval", "steps", "closest, m" if has_goal else "return", "episodes")
+    table = Table(
+        "head", "success", "95 % interval", "steps to success", "closest, m" if has_goal else "return", "episodes"
+    )
     for standing in ranking.standings:
         low, high = standing.interval
         shortfall = standing.shortfall if has_goal else -standing.shortfall
