@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... (default: %(default)s)")
     parser.add_argument("--goals", type=int, default=2, help="goals per world (default: %(default)s)")
     parser.add_argument("--pretrain-epochs", type=int, default=400, help="of 2,500 steps (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=200, help="of 5,000 steps, each goal (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=160, help="of 5,000 steps, each goal (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=2, help="runs at a time, a core each (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("runs/jumpstart"), help="where runs are kept")
     parser.add_argument("--study", action="store_true", help="only compare settings of fine-tuning")
