@@ -271,7 +271,7 @@ def _select(config: JumpstartConfig) -> tuple[Population, Ranking]:
     if config.top > population.agents:
         raise UsageError(f"top {config.top} is more than the {population.agents} heads of {config.source}; lower it")
     heads = range(population.agents) if config.head is None else [config.head]
-    say(f"trying {len(heads)} head{'s' * (len(heads) > 1)}, {config.selection_steps:,} steps at most")
+    say(f"trying heads: {len(heads)}; {config.selection_steps:,} environment steps at most")
     ranking = rank_heads(task, population, config.selection_steps, config.seed, config.threads, heads)
     chosen = ranking.standings[: config.top]
     for standing in chosen:

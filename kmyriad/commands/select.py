@@ -53,7 +53,7 @@ def run(arguments: list[str]) -> None:
         ranking, spent = rank_stored(task, source), 0
     else:
         population = load_population(source)
-        say(f"{population.agents} heads, {command.steps:,} environment steps at most")
+        say(f"trying heads: {population.agents}; {command.steps:,} environment steps at most")
         ranking = rank_heads(task, population, command.steps, command.seed, command.threads)
         spent = ranking.episodes * task.horizon
     show(ranking, bool(task.goal), spent)
