@@ -18,7 +18,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from experiments import side_by_side
+from experiments import EVALUATION_SEED, side_by_side
 from rich.console import Console
 from rich.table import Table
 
@@ -47,7 +47,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "none of these: plain PPO": {"critic_passes": 0, "gae_lambda": 0.95, "stop_at_goal": False},
 }
 """Settings of fine-tuning to be compared, by the name they have in the table."""
-FRESH_EPISODES, FRESH_SEED = 200, 12_345
+FRESH_EPISODES = 200
 """Played at the end, by the policy as it then is. Training's own episodes end as soon as its patience does."""
 LEAST_AREA = 0.005
 """An area below this counts as this in ratios: the curve of a run that never succeeds has none."""
@@ -172,7 +172,7 @@ def fresh_success(run: Run) -> float:
         known = json.loads(kept.read_text())
         if known["epochs"] == epochs:
             return float(known["success"])
-    play = trials(task_of(config_of(run)), load_population(run), FRESH_SEED, threads=1)
+    play = trials(task_of(config_of(run)), load_population(run), EVALUATION_SEED, threads=1)
     success = float(play([0], FRESH_EPISODES, 0).success.mean())
     kept.write_text(json.dumps({"epochs": epochs, "success": success}) + "\n")
     return success

@@ -139,7 +139,7 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, journ
         # end, it takes as long again until those who fail, and so take long, end as often as they begin.
         settled = longest * (2 if config.stops_at_goal else 1)
         counts = not config.has_segments or state.epoch * config.epoch_steps > settled
-        if counts:
+        if counts and config.stops_at_goal:  # elsewhere the end of an episode does not tell when it succeeded
             learn_how_long_success_takes(state, trajectory)
         row = update_metrics(state, trajectory, report) | success_metrics(trajectory, longest, counts)
         row["longest_episode"] = longest
