@@ -29,6 +29,8 @@ from kmyriad.training_state import load_population
 EVALUATION_REPLICAS, LAST_EVALUATION_REPLICAS = 100, 400
 """Episodes of every measurement, and of a second look at the last checkpoint: the KL between heads needs more. There
 the head that covers most goes out alone for as many episodes as all of them had."""
+KL_EPISODES_PER_HEAD = 40
+"""At least, in that second look: with 8 each, fifty heads that are alike would seem to differ by 2 nats."""
 EVALUATION_SEED = 12_345
 """No training run uses it: the rollouts are fresh."""
 
@@ -100,6 +102,9 @@ def _measure_checkpoints(run: Run) -> Iterator[dict[str, Any]]:
             widest = int(np.argmax(last["covered_cells_per_head"]))
             if population.agents > 1:
                 alone = _measure(config, population.select([widest]), LAST_EVALUATION_REPLICAS)
+                if KL_EPISODES_PER_HEAD * population.agents > LAST_EVALUATION_REPLICAS:
+                    more = _measure(config, population, KL_EPISODES_PER_HEAD * population.agents)
+                    last |= {name: more[name] for name in ("kl_between_heads", "kl_floor")}
             else:
                 alone = last
             last["covered_cells_of_widest_head"] = alone["covered_cells"]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 # GNU OpenMP's threads, which torch has on Linux, spin for milliseconds after every operation before they sleep; the
 # physics runs on the same cores right after. Only has an effect if torch was not imported before.
-os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 
 import kmyriad.envs  # noqa: F401  (registers the Gymnasium ids)
 from kmyriad.errors import TrainingStoppedError, UsageError

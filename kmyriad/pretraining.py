@@ -107,7 +107,7 @@ def assign_policies_to_processes(config: TrainingConfig, replicas: Replicas, epo
     if not config.has_segments or epoch == 1:
         replicas.start(reset_seed(config.seed, epoch))
         if config.has_segments:
-            replicas.stagger(replicas_per_agent(config.agents, config.replica_count))
+            replicas.stagger(replicas_per_agent(config.agents, config.replica_count), config.epoch_steps)
 
 
 def update(

@@ -69,9 +69,17 @@ def test_segments_joined_are_the_whole_horizon_but_for_the_noise():
 def test_staggered_replicas_end_at_different_steps():
     replicas, population = setup(count=6, agents=2, horizon=9)
     replicas.start(0)
-    replicas.stagger(3)
+    replicas.stagger(3, segment=3)
     ends = collect(replicas, population, 9, seed=0, epoch=1).ends
-    assert [np.flatnonzero(row)[0] for row in ends[0]] == [8, 5, 2]
+    assert [[np.flatnonzero(row)[0] for row in agent] for agent in ends] == [[8, 5, 2]] * 2
+
+
+def test_agents_of_few_replicas_are_of_different_ages():
+    replicas, population = setup(count=6, agents=3, horizon=12)
+    replicas.start(0)
+    replicas.stagger(2, segment=3)  # 6 steps between an agent's replicas: two segments
+    ends = collect(replicas, population, 12, seed=0, epoch=1).ends
+    assert [[np.flatnonzero(row)[0] for row in agent] for agent in ends] == [[11, 5], [8, 2], [11, 5]]
 
 
 def test_noise_depends_on_seed_epoch_and_replica_alone():

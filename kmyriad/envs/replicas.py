@@ -105,11 +105,16 @@ class Replicas:
         """Whether the replicas can be put back to a state in the middle of an episode."""
         return isinstance(self.env, MujocoVectorEnv)
 
-    def stagger(self, per_agent: int) -> None:
-        """Give each agent's replicas ages spread evenly over an episode; the first episodes are shorter."""
+    def stagger(self, per_agent: int, segment: int) -> None:
+        """Give each agent's replicas ages spread evenly over an episode; the first episodes are shorter.
+
+        Where few replicas leave gaps longer than a segment, agents fill them in turn: every segment has all ages.
+        """
         state = self._engine().get_state()
         longest = self.patience or self._engine().world.horizon
-        state.age[:] = (np.arange(self.count) % per_agent) * longest // per_agent
+        agent, replica = np.divmod(np.arange(self.count), per_agent)
+        segments_between = max(longest // per_agent // segment, 1)
+        state.age[:] = replica * longest // per_agent + agent % segments_between * segment
         self.set_state(state)
 
     def get_state(self) -> SimulatorState:
