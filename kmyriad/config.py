@@ -44,6 +44,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "target_kl": (1e-6, 10.0),
     "adapter": (1, 65_536),
     "own_rate": (1e-6, 1.0),
+    "direction_rate": (0.0, 1.0),
     "initial_sigma": (1e-4, 100.0),
     "sigma_min": (1e-6, 100.0),
     "sigma_max": (1e-6, 1e4),
@@ -183,6 +184,9 @@ class PretrainConfig:
     own_rate: float | None = OWN_RATE
     """How fast an agent's own layers learn beside what all have in common there: agents start alike and grow apart.
     None leaves nothing in common but the trunk: each agent starts with random layers of its own (the paper)."""
+    direction_rate: float = 0.0
+    """With a compass: how fast agents' layers learn, together, what depends on their directions; 0 leaves that to a
+    bias."""
     activation: Activation = "elu"
     """Of all hidden layers; the paper has relu."""
     initial_sigma: float = 0.18

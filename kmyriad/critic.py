@@ -21,6 +21,7 @@ class Critic(HeadedNetwork):
         activation: str = "elu",
         own_rate: float | None = None,
         directions: Tensor | None = None,
+        direction_rate: float = 0.0,
         seed: int = 0,
     ) -> None:
         *trunk, adapter = sizes
@@ -34,6 +35,7 @@ class Critic(HeadedNetwork):
             output_gain=OUTPUT_GAIN,
             own_rate=own_rate,
             directions=directions,
+            direction_rate=direction_rate,
             seed=seed,
         )
 

@@ -5,7 +5,8 @@ starts at 0. Adam moves all parameters by steps of the same size, so agents star
 need, and grow apart that much more slowly. Without, the layers are random and all their own (the paper's network).
 
 With `directions`, a vector per agent (`compass`), its adapter's bias has a part that is linear in that vector, from 0
-on: how to make use of a direction is learned by all agents together.
+on: how to make use of a direction is learned by all agents together. With a `direction_rate` so have all its layers,
+times that rate: many agents, who each have little to learn from, then part by what they learn together.
 """
 
 import math
@@ -42,6 +43,7 @@ class HeadedNetwork(nn.Module):
         output_bias: Tensor | None = None,
         own_rate: float | None,
         directions: Tensor | None = None,
+        direction_rate: float = 0.0,
         seed: int,
     ) -> None:
         super().__init__()
@@ -50,8 +52,7 @@ class HeadedNetwork(nn.Module):
         self.trunk_sizes, self.adapter_size = tuple(trunk), adapter
         sizes = [inputs, *trunk]
         self.register_buffer("directions", directions)
-        if directions is not None:
-            self.direction_weight = nn.Parameter(torch.zeros(directions.shape[1], adapter))
+        self.direction_rate = direction_rate
         self.trunk_weights = nn.ParameterList(_uniform((i, o), i, generator) for i, o in pairwise(sizes))
         self.trunk_biases = nn.ParameterList(_uniform((o,), i, generator) for i, o in pairwise(sizes))
         drawn = agents if own_rate is None else 1
@@ -61,6 +62,10 @@ class HeadedNetwork(nn.Module):
             "output_weight": _uniform((drawn, adapter, outputs), adapter, generator, output_gain),
             "output_bias": (torch.zeros(outputs) if output_bias is None else output_bias).repeat(drawn, 1, 1),
         }
+        if directions is not None:
+            for name in self._direction_rates():
+                zeros = torch.zeros(directions.shape[1], *layers[name].shape[1:])
+                self.register_parameter(f"direction_{name}", nn.Parameter(zeros))
         for name, values in layers.items():
             if own_rate is None:
                 self.register_parameter(name, nn.Parameter(values))
@@ -89,8 +94,15 @@ class HeadedNetwork(nn.Module):
                 for name, own in layers.items()
             }
         if self.directions is not None:
-            layers["adapter_bias"] = layers["adapter_bias"] + (self.directions @ self.direction_weight)[:, None]
+            for name, rate in self._direction_rates().items():
+                turned = self.directions @ self.get_parameter(f"direction_{name}").flatten(1)
+                layers[name] = torch.add(layers[name], turned.view_as(layers[name]), alpha=rate)
         return layers
+
+    def _direction_rates(self) -> dict[str, float]:
+        """Of the agents' layers that know the directions."""
+        others = dict.fromkeys(AGENTS_LAYERS, self.direction_rate) if self.direction_rate else {}
+        return others | {"adapter_bias": 1.0}
 
 
 def _uniform(shape: tuple[int, ...], inputs: int, generator: torch.Generator, gain: float = 1.0) -> Tensor:

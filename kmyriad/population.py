@@ -129,6 +129,7 @@ class Population(HeadedNetwork):
         normalises: bool = False,
         own_rate: float | None = None,
         directions: Tensor | None = None,
+        direction_rate: float = 0.0,
         seed: int = 0,
     ) -> None:
         output_bias = torch.zeros(actions.outputs)
@@ -145,6 +146,7 @@ class Population(HeadedNetwork):
             output_bias=output_bias,
             own_rate=own_rate,
             directions=directions,
+            direction_rate=direction_rate,
             seed=seed,
         )
         self.observation_size, self.actions = observation_size, actions
@@ -186,6 +188,7 @@ class Population(HeadedNetwork):
             "normalises": isinstance(self.normaliser, Normaliser),
             "own_rate": self.own_rate,
             "directions": None if self.directions is None else self.directions.tolist(),
+            "direction_rate": self.direction_rate,
         }
 
     @staticmethod
@@ -207,6 +210,7 @@ class Population(HeadedNetwork):
             normalises=architecture["normalises"],
             own_rate=own_rate,
             directions=None if directions is None else torch.tensor(directions),
+            direction_rate=architecture.get("direction_rate", 0.0),
         )
 
     def select(self, heads: Sequence[int]) -> "Population":

@@ -156,6 +156,7 @@ def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
             config.activation,
             own_rate=config.own_rate,
             directions=population.directions,
+            direction_rate=config.direction_rate,
             seed=config.seed,
         )
         parameters += critic.parameters()
@@ -185,5 +186,6 @@ def fresh_population(config: PretrainConfig, replicas: Replicas) -> Population:
         normalises=config.normalise_observations,
         own_rate=config.own_rate,
         directions=ways,
+        direction_rate=config.direction_rate,
         seed=config.seed,
     )

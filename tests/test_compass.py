@@ -29,9 +29,11 @@ def test_agents_start_as_one_policy_and_part_by_what_all_learn(tmp_path):
     assert not torch.allclose(after(observations).mean[0], after(observations).mean[2], atol=1e-6)
 
 
-def test_a_run_with_a_compass_goes_on_as_if_never_stopped(tmp_path):
-    whole = kmyriad.pretrain("point-maze", out=tmp_path / "whole", checkpoint_every=2, **SMALL)
-    kmyriad.pretrain("point-maze", out=tmp_path / "parts", checkpoint_every=2, **SMALL | {"epochs": 2})
+@pytest.mark.parametrize("direction_rate", [0.0, 0.1])
+def test_a_run_with_a_compass_goes_on_as_if_never_stopped(direction_rate, tmp_path):
+    settings = SMALL | {"checkpoint_every": 2, "direction_rate": direction_rate}
+    whole = kmyriad.pretrain("point-maze", out=tmp_path / "whole", **settings)
+    kmyriad.pretrain("point-maze", out=tmp_path / "parts", **settings | {"epochs": 2})
     parts = kmyriad.pretrain("point-maze", out=tmp_path / "parts", resume=True, epochs=4)
     for ours, theirs in zip(load_population(whole).parameters(), load_population(parts).parameters(), strict=True):
         assert torch.equal(ours, theirs)

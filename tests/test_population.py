@@ -65,14 +65,26 @@ def test_what_is_their_own_counts_by_its_rate_and_what_is_common_for_all():
 def test_a_direction_is_a_bias_of_the_adapter():
     net = population(own_rate=0.1, directions=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]))
     before = net.agents_layers()["adapter_bias"].detach()
-    net.direction_weight.data[:] = torch.tensor([[1.0], [3.0]])
+    net.direction_adapter_bias.data[:] = torch.tensor([1.0, 3.0]).view(2, 1, 1)
     moved = net.agents_layers()["adapter_bias"].detach() - before
     torch.testing.assert_close(moved, torch.tensor([1.0, 6.0, 0.0]).view(3, 1, 1).expand_as(moved))
 
 
-@pytest.mark.parametrize("directions", [None, torch.randn(3, 2)])
-def test_heads_of_agents_with_something_in_common_act_the_same_on_their_own(directions):
-    net, observations = population(own_rate=0.1, directions=directions), torch.randn(3, 5, 6)
+def test_with_a_rate_all_layers_know_the_direction():
+    ways = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
+    net = population(own_rate=0.1, directions=ways, direction_rate=0.5)
+    before = {name: layer.detach() for name, layer in net.agents_layers().items()}
+    for name in before:
+        net.get_parameter(f"direction_{name}").data[:] = torch.tensor([1.0, 3.0]).view(2, 1, 1)
+    for name, layer in net.agents_layers().items():
+        moved, rate = layer.detach() - before[name], 1.0 if name == "adapter_bias" else 0.5
+        torch.testing.assert_close(moved, rate * torch.tensor([1.0, 6.0, 0.0]).view(3, 1, 1).expand_as(moved))
+
+
+@pytest.mark.parametrize(("directions", "rate"), [(None, 0.0), (torch.randn(3, 2), 0.0), (torch.randn(3, 2), 0.2)])
+def test_heads_of_agents_with_something_in_common_act_the_same_on_their_own(directions, rate):
+    net = population(own_rate=0.1, directions=directions, direction_rate=rate)
+    observations = torch.randn(3, 5, 6)
     for parameter in net.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     means = net(observations).mean
