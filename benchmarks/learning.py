@@ -172,10 +172,11 @@ def show_heads(world: str, found: Found) -> None:
         title=f"{world}, {steps:,} steps",
     )  # fmt: skip
     for agents in HEADS:
-        last = [curve[-1]["last"] for curve in found[heads_name(agents)]]
+        curves = found[heads_name(agents)]
+        last = [curve[-1]["last"] for curve in curves]
         table.add_row(
             str(agents),
-            each(last, lambda row: f"{row['entropy']:.2f}"),
+            each(curves, lambda curve: f"{curve[-1]['entropy']:.2f}"),
             each(last, lambda row: row["covered_cells"]),
             each(last, lambda row: row["covered_cells_of_widest_head"]),
             each(last, lambda row: min(row["covered_cells_per_head"])),

@@ -14,7 +14,7 @@ OWN_RATES_IN_ALL, OWN_RATES_WITH_COMPASS = 1.5, 0.3
 """At most, of all agents together: the more there are, the less data and the more noise for each. With a compass what
 sets agents apart is known to what they have in common."""
 DIRECTION_RATE = 0.03
-"""Of more than ten agents: their own layers learn too slowly to set them apart."""
+"""Of more than ten agents, whose own layers learn too slowly to set them apart, and between walls."""
 
 
 def paper(env: str, agents: int) -> PretrainConfig:
@@ -60,13 +60,10 @@ def ant(config: PretrainConfig) -> PretrainConfig:
         config = replace(config, gae_lambda=0.9)
     if config.agents == 1:
         return config
-    return replace(
-        config,
-        compass=1.0,
-        diversity=0.5,
-        own_rate=min(0.03, OWN_RATES_WITH_COMPASS / config.agents),
-        direction_rate=DIRECTION_RATE if config.agents > 10 else 0.0,
-    )
+    config = replace(config, compass=1.0, diversity=0.5, own_rate=min(0.03, OWN_RATES_WITH_COMPASS / config.agents))
+    if config.agents > 10:
+        return replace(config, direction_rate=DIRECTION_RATE, initial_sigma=0.14)
+    return replace(config, direction_rate=DIRECTION_RATE) if find_id(config.env) == IDS["ant-maze"] else config
 
 
 def point_maze(env: str, agents: int) -> PretrainConfig:

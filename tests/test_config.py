@@ -66,6 +66,12 @@ def test_the_more_agents_the_slower_their_own_layers():
     assert [preset("quick", "ant-maze", agents).own_rate for agents in (2, 10, 50)] == [0.03, 0.03, 0.006]
 
 
+def test_many_ants_and_those_between_walls_have_layers_that_know_their_directions():
+    cases = [("ant-empty", 10), ("ant-empty", 11), ("ant-maze", 1), ("ant-maze", 2), ("point-maze", 50)]
+    assert [preset("quick", *case).direction_rate for case in cases] == [0.0, 0.03, 0.0, 0.03, 0.0]
+    assert [preset("quick", *case).initial_sigma for case in cases] == [0.18, 0.14, 0.18, 0.18, 0.6]
+
+
 def test_lambda_is_smaller_where_that_keeps_ants_on_their_feet():
     found = {env: preset("quick", env, 10).gae_lambda for env in ("ant-empty", "ant-pyramid", "ant-cave", "ant-maze")}
     assert found == {"ant-empty": 0.9, "ant-pyramid": 0.9, "ant-cave": 0.95, "ant-maze": 0.9}
