@@ -14,7 +14,7 @@ OWN_RATES_IN_ALL, OWN_RATES_WITH_COMPASS = 1.5, 0.3
 """At most, of all agents together: the more there are, the less data and the more noise for each. With a compass what
 sets agents apart is known to what they have in common."""
 DIRECTION_RATE = 0.03
-"""Of more than ten agents, whose own layers learn too slowly to set them apart, and between walls."""
+"""Of more than ten agents, whose own layers learn too slowly to set them apart, and in AntMaze."""
 
 
 def paper(env: str, agents: int) -> PretrainConfig:
