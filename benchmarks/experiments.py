@@ -98,17 +98,21 @@ def _measure_checkpoints(run: Run) -> Iterator[dict[str, Any]]:
         population = load_population(run, epoch)
         row = trained | _measure(config, population, EVALUATION_REPLICAS)
         if epoch == epochs[-1]:
-            row["last"] = last = _measure(config, population, LAST_EVALUATION_REPLICAS)
-            widest = int(np.argmax(last["covered_cells_per_head"]))
-            if population.agents > 1:
-                alone = _measure(config, population.select([widest]), LAST_EVALUATION_REPLICAS)
-                if KL_EPISODES_PER_HEAD * population.agents > LAST_EVALUATION_REPLICAS:
-                    more = _measure(config, population, KL_EPISODES_PER_HEAD * population.agents)
-                    last |= {name: more[name] for name in ("kl_between_heads", "kl_floor")}
-            else:
-                alone = last
-            last["covered_cells_of_widest_head"] = alone["covered_cells"]
+            row["last"] = _second_look(config, population)
         yield row
+
+
+def _second_look(config: PretrainConfig, population: Population) -> dict[str, Any]:
+    """More episodes, and those of the widest head alone."""
+    all_heads = alone = _measure(config, population, LAST_EVALUATION_REPLICAS)
+    if population.agents > 1:
+        widest = int(np.argmax(all_heads["covered_cells_per_head"]))
+        alone = _measure(config, population.select([widest]), LAST_EVALUATION_REPLICAS)
+    row = all_heads | {"covered_cells_of_widest_head": alone["covered_cells"]}
+    if KL_EPISODES_PER_HEAD * population.agents > LAST_EVALUATION_REPLICAS:
+        more = _measure(config, population, KL_EPISODES_PER_HEAD * population.agents)
+        row |= {name: more[name] for name in ("kl_between_heads", "kl_floor")}
+    return row
 
 
 def _measure(config: PretrainConfig, population: Population, episodes: int) -> dict[str, Any]:

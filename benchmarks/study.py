@@ -25,6 +25,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "compass 0": {"compass": 0.0},
     "compass 0.5": {"compass": 0.5},
     "compass 2": {"compass": 2.0},
+    "direction rate 0": {"direction_rate": 0.0},
+    "direction rate 0.1": {"direction_rate": 0.1},
     "no compass, as before": {"compass": 0.0, "diversity": 1.0, "own_rate": 0.1},
     "diversity 0": {"diversity": 0.0},
     "diversity 0.3": {"diversity": 0.3},
