@@ -128,6 +128,7 @@ class Population(HeadedNetwork):
         sigma_range: tuple[float, float] = (0.01, 2.0),
         normalises: bool = False,
         own_rate: float | None = None,
+        own_adapters: bool = True,
         directions: Tensor | None = None,
         direction_rate: float = 0.0,
         seed: int = 0,
@@ -145,6 +146,7 @@ class Population(HeadedNetwork):
             output_gain=OUTPUT_GAIN,
             output_bias=output_bias,
             own_rate=own_rate,
+            own_adapters=own_adapters,
             directions=directions,
             direction_rate=direction_rate,
             seed=seed,
@@ -187,6 +189,7 @@ class Population(HeadedNetwork):
             "sigma_range": list(self.sigma_range),
             "normalises": isinstance(self.normaliser, Normaliser),
             "own_rate": self.own_rate,
+            "own_adapters": self.own_adapters,
             "directions": None if self.directions is None else self.directions.tolist(),
             "direction_rate": self.direction_rate,
         }
@@ -209,6 +212,7 @@ class Population(HeadedNetwork):
             sigma_range=(sigma_min, sigma_max),
             normalises=architecture["normalises"],
             own_rate=own_rate,
+            own_adapters=architecture.get("own_adapters", True),
             directions=None if directions is None else torch.tensor(directions),
             direction_rate=architecture.get("direction_rate", 0.0),
         )

@@ -81,9 +81,18 @@ def test_with_a_rate_all_layers_know_the_direction():
         torch.testing.assert_close(moved, rate * torch.tensor([1.0, 6.0, 0.0]).view(3, 1, 1).expand_as(moved))
 
 
+def test_without_own_adapters_agents_differ_by_biases_and_output_layers_only():
+    net = population(own_rate=0.1, own_adapters=False, directions=torch.randn(3, 2), direction_rate=0.2)
+    for parameter in net.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    differ = {name: not torch.equal(layer[0], layer[1]) for name, layer in net.agents_layers().items()}
+    assert differ == {"adapter_weight": False, "adapter_bias": True, "output_weight": True, "output_bias": True}
+
+
+@pytest.mark.parametrize("own_adapters", [True, False])
 @pytest.mark.parametrize(("directions", "rate"), [(None, 0.0), (torch.randn(3, 2), 0.0), (torch.randn(3, 2), 0.2)])
-def test_heads_of_agents_with_something_in_common_act_the_same_on_their_own(directions, rate):
-    net = population(own_rate=0.1, directions=directions, direction_rate=rate)
+def test_heads_of_agents_with_something_in_common_act_the_same_on_their_own(directions, rate, own_adapters):
+    net = population(own_rate=0.1, own_adapters=own_adapters, directions=directions, direction_rate=rate)
     observations = torch.randn(3, 5, 6)
     for parameter in net.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
@@ -91,6 +100,7 @@ def test_heads_of_agents_with_something_in_common_act_the_same_on_their_own(dire
     chosen = net.select([2, 0])
     assert chosen.own_rate is None
     assert chosen.directions is None
+    torch.testing.assert_close(net(observations, net.agents_layers()).mean, means)
     torch.testing.assert_close(chosen(observations[[2, 0]]).mean, means[[2, 0]])
     torch.testing.assert_close(net.head(1)(observations[1]).mean, means[1])
 
