@@ -14,8 +14,8 @@ OWN_RATE_WITH_COMPASS = 0.03
 """What sets agents apart is known to what they have in common."""
 OWN_RATES_IN_ALL, OWN_RATES_WITH_COMPASS = 1.5, 0.3
 """At most, of all agents together: the more there are, the less data and the more noise for each."""
-DIRECTION_RATE = 0.03
-"""Of more than ten agents, whose own layers learn too slowly to set them apart, and in AntMaze."""
+DIRECTION_RATE, DIRECTION_RATE_OF_MANY = 0.03, 0.1
+"""In AntMaze, and of more than ten agents, whose own layers learn too slowly to set them apart."""
 
 
 def paper(env: str, agents: int) -> PretrainConfig:
@@ -61,11 +61,11 @@ def ant(config: PretrainConfig) -> PretrainConfig:
         config = replace(config, gae_lambda=0.9)
     if config.agents == 1:
         return config
-    own_rate, are_many = min(OWN_RATE_WITH_COMPASS, OWN_RATES_WITH_COMPASS / config.agents), config.agents > 10
+    own_rate = min(OWN_RATE_WITH_COMPASS, OWN_RATES_WITH_COMPASS / config.agents)
     config = replace(config, compass=1.0, diversity=0.5, own_rate=own_rate)
-    if are_many or find_id(config.env) == IDS["ant-maze"]:
-        config = replace(config, direction_rate=DIRECTION_RATE)
-    return replace(config, initial_sigma=0.14) if are_many else config
+    if config.agents > 10:
+        return replace(config, initial_sigma=0.14, own_adapters=False, direction_rate=DIRECTION_RATE_OF_MANY)
+    return replace(config, direction_rate=DIRECTION_RATE) if find_id(config.env) == IDS["ant-maze"] else config
 
 
 def point_maze(env: str, agents: int) -> PretrainConfig:
