@@ -185,8 +185,8 @@ class PretrainConfig:
     """How fast an agent's own layers learn beside what all have in common there: agents start alike and grow apart.
     None leaves nothing in common but the trunk: each agent starts with random layers of its own (the paper)."""
     own_adapters: bool = True
-    """Whether that goes for the adapters' weights, too, or only for their biases and the output layers; many agents are
-    faster without. An own_rate of None has all of them."""
+    """Whether agents' adapters have weights of their own, or only biases, beside output layers: many agents are faster
+    with weights in common. Without an own_rate they have their own in any case."""
     direction_rate: float = 0.0
     """With a compass: how fast agents' layers learn, together, what depends on their directions; 0 leaves that to a
     bias."""
