@@ -1,6 +1,6 @@
 """What matters for learning: one setting changed at a time, several seeds each, entropy on fresh rollouts.
 
-Every line of the table in docs/learning.md comes from here. Resumable: run it again and it goes on.
+The tables of docs/trials.md that name it, and that of the horizon in docs/learning.md, come from here. Resumable: run it again and it goes on.
 """
 
 import argparse

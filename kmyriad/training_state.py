@@ -105,7 +105,7 @@ def load_population(run: Run, epoch: int | None = None) -> Population:
     """The population of a run after `epoch`, which must have a checkpoint, or as the newest good checkpoint has it."""
     if epoch is None:
         return load_newest(run)[0]
-    return _population(read_checkpoint(checkpoint_path(run.checkpoints, epoch)))
+    return _population(run, read_checkpoint(checkpoint_path(run.checkpoints, epoch)))
 
 
 def load_newest(run: Run) -> tuple[Population, dict[str, Any]]:
@@ -113,12 +113,18 @@ def load_newest(run: Run) -> tuple[Population, dict[str, Any]]:
     newest = newest_checkpoint(run.checkpoints)
     if newest is None:
         raise UsageError(f"{run.path} has no checkpoint yet; let it train for an epoch first")
-    return _population(newest.checkpoint), newest.checkpoint.facts
+    return _population(run, newest.checkpoint), newest.checkpoint.facts
 
 
-def _population(checkpoint: Checkpoint) -> Population:
-    population = Population.build(checkpoint.facts["architecture"])
-    population.load_state_dict(_under("population", checkpoint))
+def _population(run: Run, checkpoint: Checkpoint) -> Population:
+    try:
+        population = Population.build(checkpoint.facts["architecture"])
+        population.load_state_dict(_under("population", checkpoint))
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise CheckpointError(
+            f"the policies in {run.path} do not fit this version of kmyriad; use the one that its versions.json names,"
+            " or train them again"
+        ) from error
     return population
 
 

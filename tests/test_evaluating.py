@@ -11,7 +11,7 @@ from scipy.special import digamma
 from scipy.stats import t
 
 import kmyriad
-from kmyriad.checkpoint import checkpoint_path
+from kmyriad.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
 from kmyriad.cli import main
 from kmyriad.evaluating import current_evaluation, evaluate, stored_evaluation
 from kmyriad.runs import open_run
@@ -155,3 +155,16 @@ def test_bad_input_is_one_sentence(arguments, message, run, monkeypatch, capsys)
         main(["evaluate", *arguments])
     assert stopped.value.code == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("lacks", ["population.output_weight", "architecture"])
+def test_policies_of_another_version_are_one_sentence(lacks, run, capsys):
+    path = checkpoint_path(run.checkpoints, 2)
+    stored = read_checkpoint(path)
+    stored.tensors.pop(lacks, None)
+    stored.facts.pop(lacks, None)
+    write_checkpoint(path, stored)
+    with pytest.raises(SystemExit) as stopped:
+        main(["evaluate", str(run.path)])
+    assert stopped.value.code == 2
+    assert "do not fit this version of kmyriad" in " ".join(capsys.readouterr().err.split())
