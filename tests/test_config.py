@@ -73,6 +73,13 @@ def test_many_ants_and_those_in_the_maze_have_layers_that_know_their_directions(
     assert [preset("quick", *case).initial_sigma for case in cases] == [0.18, 0.14, 0.18, 0.18, 0.6]
 
 
+def test_desk_is_six_million_steps_of_the_papers_horizon():
+    configs = [preset("desk", env, 10) for env in ("ant-empty", "point-maze")]
+    assert [config.horizon for config in configs] == [600, 600]
+    assert [(config.replica_count, config.k) for config in configs] == [(200, 15), (100, 5)]
+    assert [config.epochs * config.replica_count * config.epoch_steps for config in configs] == [6_000_000, 6_000_000]
+
+
 def test_lambda_is_smaller_where_that_keeps_ants_on_their_feet():
     found = {env: preset("quick", env, 10).gae_lambda for env in ("ant-empty", "ant-pyramid", "ant-cave", "ant-maze")}
     assert found == {"ant-empty": 0.9, "ant-pyramid": 0.9, "ant-cave": 0.95, "ant-maze": 0.9}
