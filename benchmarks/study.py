@@ -1,6 +1,6 @@
 """What matters for learning: one setting changed at a time, several seeds each, entropy on fresh rollouts.
 
-The tables of docs/trials.md that name it, and that of the horizon in docs/learning.md, come from here. Resumable: run it again and it goes on.
+The tables of docs/trials.md and docs/learning.md that name it come from here. Resumable: run it again and it goes on.
 """
 
 import argparse
