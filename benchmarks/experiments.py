@@ -19,10 +19,11 @@ from rich.progress import Progress
 
 import kmyriad
 from kmyriad.checkpoint import checkpoint_epochs
-from kmyriad.config import PretrainConfig, config_from
+from kmyriad.config import PretrainConfig, config_from, even_split
 from kmyriad.envs.replicas import make_replicas
 from kmyriad.evaluation import measure, visit
 from kmyriad.population import Population
+from kmyriad.rollout import Visits
 from kmyriad.runs import Run
 from kmyriad.training_state import load_population
 
@@ -117,11 +118,21 @@ def _second_look(config: PretrainConfig, population: Population) -> dict[str, An
 
 def _measure(config: PretrainConfig, population: Population, episodes: int) -> dict[str, Any]:
     """In the world's own features, whatever the run was trained in."""
-    count = max(episodes // population.agents, 1) * population.agents
-    replicas = make_replicas(config.env, count, horizon=config.horizon, settings=config.env_settings, threads=1)
-    visits = visit(population, replicas, config.horizon, EVALUATION_SEED)
+    visits, cell = fresh_visits(config, population, episodes, EVALUATION_SEED)
+    return measure(visits, cell, EVALUATION_SEED)
+
+
+def fresh_visits(
+    config: PretrainConfig, population: Population, episodes: int, seed: int, features: tuple[str, ...] = ()
+) -> tuple[Visits, float]:
+    """(what about so many new episodes visit, the world's cell), in these features or the world's own."""
+    count = even_split(episodes, population.agents)
+    replicas = make_replicas(
+        config.env, count, horizon=config.horizon, features=features, settings=config.env_settings, threads=1
+    )
+    visits = visit(population, replicas, config.horizon, seed)
     replicas.close()
-    return measure(visits, replicas.cell, EVALUATION_SEED)
+    return visits, replicas.cell
 
 
 def epochs_for(steps: int, base: PretrainConfig, settings: Mapping[str, Any]) -> int:

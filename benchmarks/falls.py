@@ -7,13 +7,12 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from experiments import fresh_visits
 from rich.console import Console
 from rich.table import Table
 
 import kmyriad
 from kmyriad.config import config_from
-from kmyriad.envs.replicas import make_replicas
-from kmyriad.evaluation import visit
 
 EPISODES, SEED = 100, 5
 
@@ -33,12 +32,7 @@ def falls(path: Path) -> tuple[float, float]:
     """(the fraction that ends upside down, the mean length of the paths)."""
     run = kmyriad.open_run(path)
     config, population = config_from(run.config), kmyriad.load_population(run)
-    count = max(EPISODES // population.agents, 1) * population.agents
-    replicas = make_replicas(
-        config.env, count, horizon=config.horizon, features=("up",), settings=config.env_settings, threads=1
-    )
-    visits = visit(population, replicas, config.horizon, SEED)
-    replicas.close()
+    visits, _ = fresh_visits(config, population, EPISODES, SEED, features=("up",))
     assert visits.xy is not None
     strides = np.linalg.norm(np.diff(visits.xy, axis=2), axis=-1)
     return float((visits.features[:, :, -1, 0] < 0).mean()), float(strides.sum(axis=-1).mean())

@@ -89,12 +89,11 @@ def point_maze(env: str, agents: int) -> PretrainConfig:
 
 
 def desk(env: str, agents: int) -> PretrainConfig:
-    """About a quarter of an hour on two cores, six million steps: the paper's horizon."""
-    config = quick(env, agents)
-    config = replace(config, horizon=600, epochs=config.epochs * 5)
+    """About a quarter of an hour on two cores: the paper's horizon."""
+    config = replace(quick(env, agents), horizon=600)
     if find_id(env) == IDS["point-maze"]:  # a longer episode shows a ball nothing new
-        return config
-    return replace(config, replicas=even_split(200, agents), epochs=config.epochs // 2, k=15)
+        return replace(config, epochs=config.epochs * 5)
+    return replace(config, replicas=even_split(200, agents), epochs=config.epochs * 5 // 2, k=15)
 
 
 def jumpstart_quick(init: Init) -> JumpstartConfig:
