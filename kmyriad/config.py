@@ -184,6 +184,9 @@ class PretrainConfig:
     own_rate: float | None = OWN_RATE
     """How fast an agent's own layers learn beside what all have in common there: agents start alike and grow apart.
     None leaves nothing in common but the trunk: each agent starts with random layers of its own (the paper)."""
+    mirrors: bool = False
+    """With a compass: agents see the world in mirrors that turn their directions into the first quadrant, where robots
+    are their own mirror images (Ants are), so that those that go left learn from those that go right."""
     own_adapters: bool = True
     """Whether agents' adapters have weights of their own, or only biases, beside output layers: many agents are faster
     with weights in common. Without an own_rate they have their own in any case."""

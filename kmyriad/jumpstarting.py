@@ -132,7 +132,7 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, journ
             generator(config.seed, state.epoch, SHUFFLING),
             critic_only=state.epoch <= config.warm_up,
         )
-        state.population.see(trajectory.observations[torch.from_numpy(trajectory.sound)])
+        state.population.see(trajectory.observations, torch.from_numpy(trajectory.sound))
 
         state.count(trajectory.steps, good_gradient=math.isfinite(report.gradient_norm))
         # Staggered replicas begin in the middle of episodes, which says nothing about success. And where success is the

@@ -16,9 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kmyriad.envs.mirrors import Mirror
 from kmyriad.errors import UsageError
 from kmyriad.network import ACTIVATIONS, HeadedNetwork
 from kmyriad.normaliser import Normaliser
+from kmyriad.views import Views
 
 OUTPUT_GAIN = 0.1
 """Output layers start this much smaller than the others, so that sigma starts at its setting and means near 0."""
@@ -131,6 +133,7 @@ class Population(HeadedNetwork):
         own_adapters: bool = True,
         directions: Tensor | None = None,
         direction_rate: float = 0.0,
+        views: Views | None = None,
         seed: int = 0,
     ) -> None:
         output_bias = torch.zeros(actions.outputs)
@@ -154,14 +157,21 @@ class Population(HeadedNetwork):
         self.observation_size, self.actions = observation_size, actions
         self.sigma_range = sigma_range
         self.normaliser = Normaliser(observation_size) if normalises else nn.Identity()
+        self.views = views
 
     def forward(self, observations: Tensor, layers: Mapping[str, Tensor] | None = None) -> Policy:
         """`layers` are what `agents_layers` returned, where many calls share it."""
-        return self.policy(self.normaliser(observations), layers)
+        return self.policy(self.inputs(observations), layers)
 
-    def policy(self, normalised: Tensor, layers: Mapping[str, Tensor] | None = None) -> Policy:
-        """The policy from observations that went through `normaliser` already."""
-        return self._policy(self.outputs(normalised, layers))
+    def inputs(self, observations: Tensor) -> Tensor:
+        """Observations (m, ..., d) as the network takes them: in each agent's view, normalised."""
+        normalised: Tensor = self.normaliser(self._viewed(observations))
+        return normalised
+
+    def policy(self, inputs: Tensor, layers: Mapping[str, Tensor] | None = None) -> Policy:
+        """The policy from `inputs`."""
+        outputs = self.outputs(inputs, layers)
+        return self._policy(outputs if self.views is None else self.views.outputs(outputs))
 
     def _policy(self, outputs: Tensor) -> Policy:
         if self.actions.is_discrete:
@@ -169,10 +179,13 @@ class Population(HeadedNetwork):
         mean, log_sigma = outputs.chunk(2, dim=-1)
         return Gaussian(mean, log_sigma.clamp(*(math.log(sigma) for sigma in self.sigma_range)))
 
-    def see(self, observations: Tensor) -> None:
-        """Take more observations (n, d) into account, where observations are normalised."""
+    def see(self, observations: Tensor, sound: Tensor) -> None:
+        """Take more observations (m, ..., d) into account, those that are `sound`, where they are normalised."""
         if isinstance(self.normaliser, Normaliser):
-            self.normaliser.see(observations)
+            self.normaliser.see(self._viewed(observations)[sound])
+
+    def _viewed(self, observations: Tensor) -> Tensor:
+        return observations if self.views is None else self.views.inputs(observations)
 
     def architecture(self) -> dict[str, Any]:
         """What `Population.build` needs to make one of the same shape, as plain JSON."""
@@ -192,6 +205,7 @@ class Population(HeadedNetwork):
             "own_adapters": self.own_adapters,
             "directions": None if self.directions is None else self.directions.tolist(),
             "direction_rate": self.direction_rate,
+            "mirrored": self.views is not None,
         }
 
     @staticmethod
@@ -199,8 +213,9 @@ class Population(HeadedNetwork):
         """A population of the shape that `architecture` tells, with fresh weights."""
         low, high = (np.array(architecture[name], np.float32) for name in ("low", "high"))
         sigma_min, sigma_max = architecture["sigma_range"]
-        # Checkpoints from before there were own rates and directions do not tell of them.
+        # Checkpoints from before there were own rates, directions and views do not tell of them.
         own_rate, directions = architecture.get("own_rate"), architecture.get("directions")
+        straight = Mirror.none(architecture["observation_size"], low.size)
         return Population(
             architecture["agents"],
             architecture["observation_size"],
@@ -215,6 +230,7 @@ class Population(HeadedNetwork):
             own_adapters=architecture.get("own_adapters", True),
             directions=None if directions is None else torch.tensor(directions),
             direction_rate=architecture.get("direction_rate", 0.0),
+            views=Views([straight] * architecture["agents"]) if architecture.get("mirrored") else None,
         )
 
     def select(self, heads: Sequence[int]) -> "Population":
@@ -225,6 +241,7 @@ class Population(HeadedNetwork):
         chosen = Population.build(self.architecture() | {"agents": len(heads), "own_rate": None, "directions": None})
         theirs = {name: layers[list(heads)] for name, layers in self.agents_layers().items()}
         state = self.state_dict() | theirs
+        state |= {name: views[list(heads)] for name, views in state.items() if name.startswith("views.")}
         chosen.load_state_dict({name: state[name] for name in chosen.state_dict()})
         return chosen
 
@@ -240,10 +257,18 @@ class Head(nn.Module):
         super().__init__()
         if population.agents != 1:
             raise UsageError(f"a head is made of a population of one; got one of {population.agents}")
-        layers: list[nn.Module] = [copy.deepcopy(population.normaliser)]
+        normaliser = copy.deepcopy(population.normaliser)
         adapter_weight, adapter_bias, output_weight, output_bias = population.agents_layers().values()
         weights = [*population.trunk_weights, adapter_weight[0], output_weight[0]]
         biases = [*population.trunk_biases, adapter_bias[0, 0], output_bias[0, 0]]
+        views = population.views
+        if views is not None:  # the layers at both ends take it in, and so does what is usual of every observation
+            weights[0] = views.inputs(weights[0].T[None])[0].T
+            weights[-1], biases[-1] = views.outputs(weights[-1][None])[0], views.outputs(biases[-1][None])[0]
+            if isinstance(normaliser, Normaliser):
+                normaliser.mean = views.inputs(normaliser.mean[None])[0]
+                normaliser.variance = views.inputs(normaliser.variance[None])[0].abs()
+        layers: list[nn.Module] = [normaliser]
         for weight, bias in zip(weights, biases, strict=True):
             layer = nn.Linear(*weight.shape)
             layer.weight.data, layer.bias.data = weight.detach().T.clone(), bias.detach().clone()

@@ -62,7 +62,7 @@ def ant(config: PretrainConfig) -> PretrainConfig:
     if config.agents == 1:
         return config
     own_rate = min(OWN_RATE_WITH_COMPASS, OWN_RATES_WITH_COMPASS / config.agents)
-    config = replace(config, compass=1.0, diversity=0.5, own_rate=own_rate)
+    config = replace(config, compass=1.0, mirrors=True, diversity=0.5, own_rate=own_rate)
     if config.agents > 10:
         return replace(config, initial_sigma=0.14, own_adapters=False, direction_rate=DIRECTION_RATE_OF_MANY)
     return replace(config, direction_rate=DIRECTION_RATE) if find_id(config.env) == IDS["ant-maze"] else config

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from kmyriad.compass import directions
 from kmyriad.config import PretrainConfig, TrainingConfig, config_from, replicas_per_agent
@@ -27,6 +28,7 @@ from kmyriad.updates.actor_critic import actor_critic, standardised
 from kmyriad.updates.ascent import UpdateReport
 from kmyriad.updates.reinforce import reinforce
 from kmyriad.updates.trust_region import trust_region
+from kmyriad.views import Views
 
 
 def pretrain(
@@ -116,8 +118,8 @@ def update(
     """Estimate the pool's entropy and improve the population by the rule that `config` names."""
     population, optimizer = state.population, state.optimizer
     if state.critic is not None:
-        ways = population.directions
-        ahead = None if ways is None else np.float32(config.compass) * ways.numpy()
+        ways = ways_of(config, trajectory.features.shape[-1])
+        ahead = None if ways is None else np.float32(config.compass) * ways
         novelty = estimate_novelty(state.pool, config.k, config.diversity, ahead)
         settings = config.actor_critic
         # (1 - gamma) makes returns as large as rewards, so that the critic learns them at any gamma.
@@ -139,7 +141,7 @@ def update(
                 kl_bound=config.kl_bound,
                 max_steps=config.trust_region_steps,
             )
-    population.see(trajectory.observations[torch.from_numpy(trajectory.sound)])
+    population.see(trajectory.observations, torch.from_numpy(trajectory.sound))
     return novelty, report
 
 
@@ -171,10 +173,19 @@ def check_segments(config: TrainingConfig, replicas: Replicas) -> None:
         )
 
 
+def ways_of(config: PretrainConfig, features: int) -> NDArray[np.float32] | None:
+    """(m, f), the agents' directions, where they have a compass."""
+    has_compass = config.update == "actor_critic" and config.compass > 0 and config.agents > 1
+    return directions(config.agents, features) if has_compass else None
+
+
 def fresh_population(config: PretrainConfig, replicas: Replicas) -> Population:
     """As it is before any learning."""
-    has_compass = config.update == "actor_critic" and config.compass > 0 and config.agents > 1
-    ways = torch.from_numpy(directions(config.agents, replicas.feature_size)) if has_compass else None
+    ways = ways_of(config, replicas.feature_size)
+    views = None
+    if ways is not None and config.mirrors and replicas.mirrors:
+        views = Views.towards(ways, replicas.mirrors)
+        ways = abs(ways)
     return Population(
         config.agents,
         replicas.observation_size,
@@ -187,7 +198,8 @@ def fresh_population(config: PretrainConfig, replicas: Replicas) -> Population:
         normalises=config.normalise_observations,
         own_rate=config.own_rate,
         own_adapters=config.own_adapters,
-        directions=ways,
+        directions=None if ways is None else torch.from_numpy(ways),
         direction_rate=config.direction_rate,
+        views=views,
         seed=config.seed,
     )

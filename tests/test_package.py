@@ -12,7 +12,7 @@ ROOMS = [
     {"errors", "version", "files", "mp4", "captions", "intervals"},
     {"envs"},
     {"config", "jumpstart_config", "presets"},
-    {"compass", "network", "normaliser", "population", "critic", "randomness"},
+    {"compass", "network", "normaliser", "population", "critic", "randomness", "views"},
     {"rollout"},
     {"entropy"},
     {"particles", "evaluation", "goals", "selection", "task", "figures"},

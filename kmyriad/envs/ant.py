@@ -13,6 +13,7 @@ from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from kmyriad.envs.features import Feature, FeatureTable
+from kmyriad.envs.mirrors import Mirror, SignedOrder
 from kmyriad.envs.terrains import ARENA_BYTES, Terrain
 
 LEGS = {"front_left": (1, 1), "front_right": (-1, 1), "back_left": (-1, -1), "back_right": (1, -1)}
@@ -63,6 +64,35 @@ FEATURES = FeatureTable(
 )
 
 
+def mirror(axis: int) -> Mirror:
+    """The Ant where x (axis 0) or y (axis 1) has the other sign: legs in each other's places, rotations reversed.
+
+    Exact but for the bearing of the far target, to which x is no matter of sign.
+    """
+    along = np.where(np.arange(3) == axis, -1, 1)  # vectors
+    about = -along  # axes of rotation
+    legs = list(LEGS.values())
+    twins = [legs.index((x * along[0], y * along[1])) for x, y in legs]
+    joints = SignedOrder.of_blocks(twins, (about[2], about[1]))  # hips turn about z, ankles about y (and x)
+    parts = {
+        "x": along[:1],
+        "y": along[1:2],
+        "linear_velocity": along,
+        "angular_velocity": about,
+        "yaw": about[2:],
+        "roll": about[:1],
+        "angle_to_target": about[2:],
+    }
+    orders = {name: SignedOrder.of_blocks([0], signs) for name, signs in parts.items()}
+    orders |= dict.fromkeys(("joint_positions", "joint_velocities", "last_action"), joints)
+    orders["feet_wrenches"] = SignedOrder.of_blocks(twins, (*along, *about))
+    whole = SignedOrder.unchanged(FEATURES.observation_size)
+    for name, part in orders.items():
+        place = FEATURES[name].slice
+        whole.order[place], whole.signs[place] = place.start + part.order, part.signs
+    return Mirror(whole, joints)
+
+
 @dataclass(frozen=True)
 class Ant:
     """A `World`: the Ant on `terrain`."""
@@ -77,6 +107,7 @@ class Ant:
 
     features = FEATURES
     goal_radius = 1.0
+    mirrors = (mirror(0), mirror(1))
 
     @cached_property
     def model(self) -> mujoco.MjModel:

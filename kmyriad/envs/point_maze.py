@@ -44,6 +44,7 @@ class PointMaze:
 
     features = FEATURES
     goal_radius = 0.45
+    mirrors = ()
 
     @cached_property
     def model(self) -> mujoco.MjModel:

@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from kmyriad.envs import IDS, find_id
+from kmyriad.envs.mirrors import Mirror
 from kmyriad.envs.mujoco_vector import MujocoVectorEnv, SimulatorState
 from kmyriad.errors import UsageError, nearest_name
 
@@ -66,6 +67,13 @@ class Replicas:
     def cell(self) -> float:
         """Side of a coverage cell, metres: the radius of the world's goals."""
         return self.env.goal_radius if isinstance(self.env, MujocoVectorEnv) else 1.0
+
+    @property
+    def mirrors(self) -> tuple[Mirror, ...]:
+        """Of x and of y, where these are the first two features and the robot is its own mirror image; else none."""
+        if isinstance(self.env, MujocoVectorEnv) and self.features[:2] == POSITION:
+            return self.env.world.mirrors
+        return ()
 
     def start(self, seed: int) -> None:
         """Reset every replica."""

@@ -8,6 +8,7 @@ from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from kmyriad.envs.features import FeatureTable
+from kmyriad.envs.mirrors import Mirror
 from kmyriad.envs.terrains import Terrain
 
 
@@ -39,6 +40,10 @@ class World(Protocol):
     @property
     def goal_radius(self) -> float:
         """Default radius of the goal task, metres."""
+
+    @property
+    def mirrors(self) -> tuple[Mirror, ...]:
+        """The robot where x has the other sign, and where y has; none unless it is its own mirror image."""
 
     def initial_state(self, rng: np.random.Generator | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """One replica's (qpos, qvel) at the start of an episode; `rng` is None when `has_reset_noise` is False."""

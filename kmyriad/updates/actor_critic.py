@@ -46,7 +46,7 @@ def actor_critic(
     and so does that of an agent whose rewards are all alike: they tell nothing, and noise would wear away what it can.
     """
     assert trajectory.arrivals is not None
-    observations, arrivals = population.normaliser(trajectory.observations), population.normaliser(trajectory.arrivals)
+    observations, arrivals = population.inputs(trajectory.observations), population.inputs(trajectory.arrivals)
     sound = torch.from_numpy(trajectory.sound)
     informed = rewards.amax(dim=(1, 2), keepdim=True) > rewards.amin(dim=(1, 2), keepdim=True)
     critic_only = critic_only or not bool(informed.any())

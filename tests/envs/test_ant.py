@@ -2,7 +2,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from kmyriad.envs.ant import FEATURES, LEGS
+from kmyriad.envs.ant import FEATURES, LEGS, mirror
 from kmyriad.envs.make import ant_world
 from tests.conftest import random_actions
 
@@ -142,3 +142,21 @@ def test_actions_beyond_one_are_clipped(make_vec):
     sign = np.where(np.arange(8) % 2, 1.0, -1.0)[None]
     np.testing.assert_array_equal(strong.step(50 * sign)[0], full.step(sign)[0])
     assert np.abs(strong.read_features(["last_action"])).max() == 1.0
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_an_ant_and_its_mirror_image_stay_mirror_images(axis, make_vec):
+    """For a second of random actions, contacts with the ground included."""
+    env = make_vec("kmyriad/AntEmpty-v0", 2)
+    env.reset(seed=3)
+    along, joints = np.where(np.arange(3) == axis, -1, 1), mirror(axis).action
+    qpos, qvel = env._qpos, env._qvel
+    qpos[1] = [*along * qpos[0, :3], qpos[0, 3], *-along * qpos[0, 4:7], *joints(qpos[0, 7:])]
+    qvel[1] = [*along * qvel[0, :3], *-along * qvel[0, 3:6], *joints(qvel[0, 6:])]
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        action = rng.uniform(-1, 1, 8).astype(np.float32)
+        observation = env.step(np.stack([action, joints(action)]))[0]
+        # The far target is on the positive x axis in either world: its bearing is off by y / 1000 in the mirror of x.
+        np.testing.assert_allclose(observation[1], mirror(axis).observation(observation[0]), atol=[2e-3, 1e-6][axis])
+    assert np.abs(observation[0] - observation[1]).max() > 0.1
