@@ -45,7 +45,6 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "adapter": (1, 65_536),
     "own_rate": (1e-6, 1.0),
     "direction_rate": (0.0, 1.0),
-    "families": (1, 10_000),
     "initial_sigma": (1e-4, 100.0),
     "sigma_min": (1e-6, 100.0),
     "sigma_max": (1e-6, 1e4),
@@ -188,9 +187,9 @@ class PretrainConfig:
     mirrors: bool = False
     """With a compass: agents see the world in mirrors that turn their directions into the first quadrant, where robots
     are their own mirror images (Ants are), so that those that go left learn from those that go right."""
-    families: int | None = None
-    """With an own_rate: how many sets of own layers there are, each for as many neighbours on the compass, who then
-    differ by their directions; None gives every agent one of its own."""
+    own_adapters: bool = True
+    """Whether agents' adapters have weights of their own, or only biases, beside output layers: many agents are faster
+    with weights in common. Without an own_rate they have their own in any case."""
     direction_rate: float = 0.0
     """With a compass: how fast agents' layers learn, together, what depends on their directions; 0 leaves that to a
     bias."""
@@ -223,12 +222,6 @@ class PretrainConfig:
         check_choice("activation", self.activation, get_args(Activation))
         check_segment(self.segment, self.horizon)
         replicas_per_agent(self.agents, self.replica_count)
-        if self.families is not None and self.agents % self.families:
-            below, above = nearest_divisors(self.agents, self.families)
-            raise UsageError(
-                f"families must divide the number of agents, {self.agents}; got {self.families}, nearest: {below} or"
-                f" {above}"
-            )
 
     @property
     def name(self) -> str:
@@ -276,13 +269,9 @@ def actor_critic_settings(config: Any) -> ActorCriticSettings:
 Config = TypeVar("Config", bound="DataclassInstance")
 
 
-RETIRED = ("own_adapters",)
-"""Settings that runs of earlier versions still name."""
-
-
 def config_from(settings: Mapping[str, Any], base: PretrainConfig | None = None) -> PretrainConfig:
     """A pretraining config from names and values (keyword arguments, or a run's config.json) on top of `base`."""
-    return changed(base or PretrainConfig(), {name: settings[name] for name in settings if name not in RETIRED})
+    return changed(base or PretrainConfig(), settings)
 
 
 def changed(base: Config, settings: Mapping[str, Any]) -> Config:

@@ -6,10 +6,10 @@ need, and grow apart that much more slowly. Without, the layers are random and a
 
 With `directions`, a vector per agent (`compass`), its adapter's bias has a part that is linear in that vector, from 0
 on: how to make use of a direction is learned by all agents together. With a `direction_rate` so have all its layers,
-times that rate.
+times that rate: many agents, who each have little to learn from, then part by what they learn together.
 
-With `families` neighbours have a part of their own together, as many in each family: many agents, who each have little
-to learn from, then learn as few do, and take as long. The agents of a family differ by their directions, as biases.
+Without `own_adapters` that goes for the adapters' biases and the output layers only: the adapters' weights are all in
+common, which is as fast as one more layer of the trunk.
 """
 
 import math
@@ -45,7 +45,7 @@ class HeadedNetwork(nn.Module):
         output_gain: float,
         output_bias: Tensor | None = None,
         own_rate: float | None,
-        families: int | None = None,
+        own_adapters: bool = True,
         directions: Tensor | None = None,
         direction_rate: float = 0.0,
         seed: int,
@@ -56,7 +56,7 @@ class HeadedNetwork(nn.Module):
         self.trunk_sizes, self.adapter_size = tuple(trunk), adapter
         sizes = [inputs, *trunk]
         self.register_buffer("directions", directions)
-        self.direction_rate, self.families = direction_rate, families or agents
+        self.direction_rate, self.own_adapters = direction_rate, own_adapters
         self.trunk_weights = nn.ParameterList(_uniform((i, o), i, generator) for i, o in pairwise(sizes))
         self.trunk_biases = nn.ParameterList(_uniform((o,), i, generator) for i, o in pairwise(sizes))
         drawn = agents if own_rate is None else 1
@@ -75,50 +75,48 @@ class HeadedNetwork(nn.Module):
                 self.register_parameter(name, nn.Parameter(values))
             else:
                 self.register_parameter(f"common_{name}", nn.Parameter(values))
-                self.register_parameter(name, nn.Parameter(torch.zeros(self.families, *values.shape[1:])))
+                if name in self._own_layers():
+                    self.register_parameter(name, nn.Parameter(torch.zeros(agents, *values.shape[1:])))
 
     def outputs(self, inputs: Tensor, layers: Mapping[str, Tensor] | None = None) -> Tensor:
-        """`layers` are what `families_layers` returned, where many calls share it."""
+        """`layers` are what `agents_layers` returned, where many calls share it."""
         activate = ACTIVATIONS[self.activation_name]
         agents, count, size = inputs.shape
         hidden = inputs.reshape(agents * count, size)
         for weight, bias in zip(self.trunk_weights, self.trunk_biases, strict=True):
             hidden = activate(torch.addmm(bias, hidden, weight))
-        layers = layers or self.families_layers()
-        hidden = hidden.view(self.families, -1, hidden.shape[-1])
-        biases = layers["adapter_bias"].expand(-1, count, -1).reshape(self.families, -1, self.adapter_size)
-        hidden = activate(torch.baddbmm(biases, hidden, layers["adapter_weight"]))
-        return torch.baddbmm(layers["output_bias"], hidden, layers["output_weight"]).view(agents, count, -1)
-
-    def families_layers(self) -> dict[str, Tensor]:
-        """Weight and bias of adapters and of output layers, whatever they are made of: a row per family.
-
-        The adapters' biases have a row per agent.
-        """
-        return {name: self._layer(name) for name in AGENTS_LAYERS}
+        hidden = hidden.view(agents, count, -1)
+        layers = layers or {name: self._agents_layer(name) for name in self._own_layers()}
+        if "adapter_weight" in layers:
+            hidden = torch.baddbmm(layers["adapter_bias"], hidden, layers["adapter_weight"])
+        else:
+            hidden = layers["adapter_bias"] + hidden @ self.get_parameter("common_adapter_weight")[0]
+        return torch.baddbmm(layers["output_bias"], activate(hidden), layers["output_weight"])
 
     def agents_layers(self) -> dict[str, Tensor]:
-        """The same with a row per agent."""
-        layers = self.families_layers()
-        return {name: layer.repeat_interleave(self.agents // len(layer), 0) for name, layer in layers.items()}
+        """Weight and bias of adapters and of output layers, a row per agent, whatever they are made of."""
+        return {name: self._agents_layer(name) for name in AGENTS_LAYERS}
 
-    def _layer(self, name: str) -> Tensor:
-        layer: Tensor = self.get_parameter(name)
-        if self.own_rate is not None:
-            layer = torch.add(self.get_parameter(f"common_{name}"), layer, alpha=self.own_rate)
-        members = self.agents // self.families
-        if name == "adapter_bias" and members > 1:
-            layer = layer.repeat_interleave(members, 0)
+    def _agents_layer(self, name: str) -> Tensor:
+        if self.own_rate is None:
+            layer: Tensor = self.get_parameter(name)
+        elif name in self._own_layers():
+            layer = torch.add(self.get_parameter(f"common_{name}"), self.get_parameter(name), alpha=self.own_rate)
+        else:
+            layer = self.get_parameter(f"common_{name}").expand(self.agents, -1, -1)
         rate = self._direction_rates().get(name)
         if self.directions is None or rate is None:
             return layer
-        directions = self.directions.view(len(layer), -1, self.directions.shape[1]).mean(1)
-        turned = directions @ self.get_parameter(f"direction_{name}").flatten(1)
+        turned = self.directions @ self.get_parameter(f"direction_{name}").flatten(1)
         return torch.add(layer, turned.view_as(layer), alpha=rate)
 
+    def _own_layers(self) -> tuple[str, ...]:
+        """Of the agents' layers, those with a part of each agent's own."""
+        return AGENTS_LAYERS if self.own_adapters or self.own_rate is None else AGENTS_LAYERS[1:]
+
     def _direction_rates(self) -> dict[str, float]:
-        """Of the layers that know directions: the adapters' biases those of agents, the others those of families."""
-        others = dict.fromkeys(AGENTS_LAYERS, self.direction_rate) if self.direction_rate else {}
+        """Of the agents' layers that know the directions."""
+        others = dict.fromkeys(self._own_layers(), self.direction_rate) if self.direction_rate else {}
         return others | {"adapter_bias": 1.0}
 
 

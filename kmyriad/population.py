@@ -130,7 +130,7 @@ class Population(HeadedNetwork):
         sigma_range: tuple[float, float] = (0.01, 2.0),
         normalises: bool = False,
         own_rate: float | None = None,
-        families: int | None = None,
+        own_adapters: bool = True,
         directions: Tensor | None = None,
         direction_rate: float = 0.0,
         views: Views | None = None,
@@ -149,7 +149,7 @@ class Population(HeadedNetwork):
             output_gain=OUTPUT_GAIN,
             output_bias=output_bias,
             own_rate=own_rate,
-            families=families,
+            own_adapters=own_adapters,
             directions=directions,
             direction_rate=direction_rate,
             seed=seed,
@@ -160,7 +160,7 @@ class Population(HeadedNetwork):
         self.views = views
 
     def forward(self, observations: Tensor, layers: Mapping[str, Tensor] | None = None) -> Policy:
-        """`layers` are what `families_layers` returned, where many calls share it."""
+        """`layers` are what `agents_layers` returned, where many calls share it."""
         return self.policy(self.inputs(observations), layers)
 
     def inputs(self, observations: Tensor) -> Tensor:
@@ -202,7 +202,7 @@ class Population(HeadedNetwork):
             "sigma_range": list(self.sigma_range),
             "normalises": isinstance(self.normaliser, Normaliser),
             "own_rate": self.own_rate,
-            "families": self.families,
+            "own_adapters": self.own_adapters,
             "directions": None if self.directions is None else self.directions.tolist(),
             "direction_rate": self.direction_rate,
             "mirrored": self.views is not None,
@@ -227,7 +227,7 @@ class Population(HeadedNetwork):
             sigma_range=(sigma_min, sigma_max),
             normalises=architecture["normalises"],
             own_rate=own_rate,
-            families=architecture.get("families"),
+            own_adapters=architecture.get("own_adapters", True),
             directions=None if directions is None else torch.tensor(directions),
             direction_rate=architecture.get("direction_rate", 0.0),
             views=Views([straight] * architecture["agents"]) if architecture.get("mirrored") else None,
@@ -238,9 +238,7 @@ class Population(HeadedNetwork):
         for head in heads:
             if not 0 <= head < self.agents:
                 raise UsageError(f"head must be between 0 and {self.agents - 1}; got {head}")
-        chosen = Population.build(
-            self.architecture() | {"agents": len(heads), "own_rate": None, "families": None, "directions": None}
-        )
+        chosen = Population.build(self.architecture() | {"agents": len(heads), "own_rate": None, "directions": None})
         theirs = {name: layers[list(heads)] for name, layers in self.agents_layers().items()}
         state = self.state_dict() | theirs
         state |= {name: views[list(heads)] for name, views in state.items() if name.startswith("views.")}

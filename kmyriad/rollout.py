@@ -80,7 +80,7 @@ def collect(
     arrivals = torch.empty_like(observations) if keep_arrivals else None
     noise = torch.from_numpy(action_noise(seed, epoch, replicas.count, steps, population.actions))
     with torch.inference_mode():
-        layers = population.families_layers()
+        layers = population.agents_layers()
         for step in range(steps):
             seen = torch.from_numpy(replicas.observation).view(*share, -1)
             policy = population(seen, layers)

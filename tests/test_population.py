@@ -81,47 +81,28 @@ def test_with_a_rate_all_layers_know_the_direction():
         torch.testing.assert_close(moved, rate * torch.tensor([1.0, 6.0, 0.0]).view(3, 1, 1).expand_as(moved))
 
 
-def shaken(net: Population) -> Population:
+def test_without_own_adapters_agents_differ_by_biases_and_output_layers_only():
+    net = population(own_rate=0.1, own_adapters=False, directions=torch.randn(3, 2), direction_rate=0.2)
     for parameter in net.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
-    return net
+    differ = {name: not torch.equal(layer[0], layer[1]) for name, layer in net.agents_layers().items()}
+    assert differ == {"adapter_weight": False, "adapter_bias": True, "output_weight": True, "output_bias": True}
 
 
-def test_a_family_has_all_its_own_layers_together_but_for_its_directions():
-    ways = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0], [0.0, -1.0]])
-    layers = shaken(population(4, own_rate=0.1, families=2, directions=ways, direction_rate=0.2)).agents_layers()
-    differ = {name: [not torch.equal(layer[0], layer[i]) for i in (1, 2)] for name, layer in layers.items()}
-    assert differ.pop("adapter_bias") == [True, True]
-    assert differ == {name: [False, True] for name in ("adapter_weight", "output_weight", "output_bias")}
-    assert all(torch.equal(layer[2], layer[3]) for layer in layers.values())
-
-
-def test_what_a_family_knows_of_directions_is_their_mean():
-    net = population(4, own_rate=0.1, families=2, directions=torch.arange(8.0).view(4, 2), direction_rate=0.5)
-    before = {name: layer.detach() for name, layer in net.agents_layers().items()}
-    for name in before:
-        net.get_parameter(f"direction_{name}").data[:] = torch.tensor([1.0, 10.0]).view(2, 1, 1)
-    for name, layer in net.agents_layers().items():
-        expected = [10.0, 32.0, 54.0, 76.0] if name == "adapter_bias" else [10.5, 10.5, 32.5, 32.5]
-        moved = layer.detach() - before[name]
-        torch.testing.assert_close(moved, torch.tensor(expected).view(4, 1, 1).expand_as(moved))
-
-
-@pytest.mark.parametrize("families", [None, 2, 1])
-@pytest.mark.parametrize(("directions", "rate"), [(None, 0.0), (torch.randn(4, 2), 0.0), (torch.randn(4, 2), 0.2)])
-def test_heads_of_agents_with_something_in_common_act_the_same_on_their_own(directions, rate, families):
-    net = shaken(population(4, own_rate=0.1, families=families, directions=directions, direction_rate=rate))
-    observations = torch.randn(4, 5, 6)
+@pytest.mark.parametrize("own_adapters", [True, False])
+@pytest.mark.parametrize(("directions", "rate"), [(None, 0.0), (torch.randn(3, 2), 0.0), (torch.randn(3, 2), 0.2)])
+def test_heads_of_agents_with_something_in_common_act_the_same_on_their_own(directions, rate, own_adapters):
+    net = population(own_rate=0.1, own_adapters=own_adapters, directions=directions, direction_rate=rate)
+    observations = torch.randn(3, 5, 6)
+    for parameter in net.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
     means = net(observations).mean
     chosen = net.select([2, 0])
     assert chosen.own_rate is None
     assert chosen.directions is None
-    torch.testing.assert_close(net(observations, net.families_layers()).mean, means)
+    torch.testing.assert_close(net(observations, net.agents_layers()).mean, means)
     torch.testing.assert_close(chosen(observations[[2, 0]]).mean, means[[2, 0]])
     torch.testing.assert_close(net.head(1)(observations[1]).mean, means[1])
-    again = Population.build(net.architecture())
-    again.load_state_dict(net.state_dict())
-    torch.testing.assert_close(again(observations).mean, means, rtol=0, atol=0)
 
 
 def test_sigma_starts_at_its_setting_and_stays_in_bounds():
