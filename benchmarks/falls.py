@@ -22,11 +22,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a run in an Ant's world")
     arguments = parser.parse_args()
-    columns = ("run", "on their backs", "path, m", "from the start, m", "off their direction")
+    columns = ("run", "on backs", "path", "from start", "off way")
     table = Table(*columns, title=f"the ends of {EPISODES} episodes: a fraction, a mean, medians")
     for path in arguments.runs:
         on_back, walked, away, astray = ends(path)
-        table.add_row(path.name, f"{on_back:.0%}", f"{walked:.1f}", f"{away:.1f}", f"{astray:.0f} degrees")
+        table.add_row(path.name, f"{on_back:.0%}", f"{walked:.1f} m", f"{away:.1f} m", f"{astray:.0f} degrees")
     Console().print(table)
 
 
