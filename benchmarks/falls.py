@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 import kmyriad
-from kmyriad.compass import directions
 from kmyriad.config import config_from
+from kmyriad.pretraining import ways_of
 
 EPISODES, SEED = 100, 5
 
@@ -26,25 +26,32 @@ def main() -> None:
     table = Table(*columns, title=f"the ends of {EPISODES} episodes: a fraction, a mean, medians")
     for path in arguments.runs:
         on_back, walked, away, astray = ends(path)
-        table.add_row(path.name, f"{on_back:.0%}", f"{walked:.1f} m", f"{away:.1f} m", f"{astray:.0f} degrees")
+        off_way = "-" if astray is None else f"{astray:.0f} degrees"
+        table.add_row(path.name, f"{on_back:.0%}", f"{walked:.1f} m", f"{away:.1f} m", off_way)
     Console().print(table)
 
 
-def ends(path: Path) -> tuple[float, float, float, float]:
-    """(the fraction upside down, the mean path, the median distance from the start and angle off the way, degrees)."""
+def ends(path: Path) -> tuple[float, float, float, float | None]:
+    """(the fraction upside down, the mean path, the median distance from the start and angle off the way, degrees).
+
+    Without a compass there is no way to be off.
+    """
     run = kmyriad.open_run(path)
     config, population = config_from(run.config), kmyriad.load_population(run)
     visits, _ = fresh_visits(config, population, EPISODES, SEED, features=("up",))
     assert visits.xy is not None
     strides = np.linalg.norm(np.diff(visits.xy, axis=2), axis=-1)
     last = visits.xy[:, :, -1] - visits.xy[:, :, 0]
-    ways = directions(config.agents, 2)[:, None]
-    across, along = ways[..., 0] * last[..., 1] - ways[..., 1] * last[..., 0], (ways * last).sum(-1)
+    astray, ways = None, ways_of(config, 2)
+    if ways is not None:
+        x, y = ways.T[..., None]
+        across, along = x * last[..., 1] - y * last[..., 0], x * last[..., 0] + y * last[..., 1]
+        astray = float(np.median(np.degrees(np.abs(np.arctan2(across, along)))))
     return (
         float((visits.features[:, :, -1, 0] < 0).mean()),
         float(strides.sum(axis=-1).mean()),
         float(np.median(np.linalg.norm(last, axis=-1))),
-        float(np.median(np.degrees(np.abs(np.arctan2(across, along))))),
+        astray,
     )
 
 
