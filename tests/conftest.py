@@ -1,11 +1,19 @@
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import VectorEnv
 
 import kmyriad  # noqa: F401  (registers the ids)
 from kmyriad.envs.mujoco_vector import MujocoVectorEnv
 from kmyriad.envs.rendering import RenderError
+from kmyriad.population import Population
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_every_time():
+    """What a test draws with torch is the same in every run of it, whichever tests ran before."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture
@@ -35,6 +43,11 @@ def _opengl():
         pytest.skip(str(error))
     finally:
         env.close()
+
+
+def are_one_policy(population: Population) -> bool:
+    """Whether all agents have the same layers, to the bit; what they compute with them may be rounded differently."""
+    return all(torch.equal(layer, layer[:1].expand_as(layer)) for layer in population.agents_layers().values())
 
 
 def random_actions(env: MujocoVectorEnv, steps: int, seed: int = 0) -> np.ndarray:

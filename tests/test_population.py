@@ -8,6 +8,7 @@ from torch.distributions import Categorical, Independent, Normal
 
 from kmyriad.errors import UsageError
 from kmyriad.population import Population, action_spec
+from tests.conftest import are_one_policy
 
 BOX = action_spec(gymnasium.spaces.Box(-1, 1, (3,), np.float32))
 CHOICE = action_spec(gymnasium.spaces.Discrete(4))
@@ -47,9 +48,10 @@ def test_heads_differ_and_the_seed_decides():
 
 def test_agents_with_something_in_common_start_as_one_policy():
     observations = torch.randn(1, 4, 6).expand(3, 4, 6)
-    means = population(own_rate=0.1)(observations).mean
-    torch.testing.assert_close(means, means[:1].expand_as(means), rtol=0, atol=0)
-    torch.testing.assert_close(means[0], population(1)(observations[:1]).mean[0])
+    together = population(own_rate=0.1)
+    assert are_one_policy(together)
+    alone = population(1)(observations[:1]).mean
+    torch.testing.assert_close(together(observations).mean, alone.expand(3, -1, -1))
 
 
 def test_what_is_their_own_counts_by_its_rate_and_what_is_common_for_all():
