@@ -187,6 +187,9 @@ class PretrainConfig:
     mirrors: bool = False
     """With a compass: agents see the world in mirrors that turn their directions into the first quadrant, where robots
     are their own mirror images (Ants are), so that those that go left learn from those that go right."""
+    turns: bool = False
+    """With a compass: agents see the world turned so that their directions lie straight ahead, where robots can be
+    (Ants can), and are told apart by their directions alone: all learn the same thing."""
     own_adapters: bool = True
     """Whether agents' adapters have weights of their own, or only biases, beside output layers: many agents are faster
     with weights in common. Without an own_rate they have their own in any case."""

@@ -61,14 +61,18 @@ def estimate_entropy(pool: Sequence[Visits], k: int) -> Estimate:
 
 
 def estimate_novelty(
-    pool: Sequence[Visits], k: int, diversity: float = 0.0, ahead: NDArray[np.float32] | None = None
+    pool: Sequence[Visits],
+    k: int,
+    diversity: float = 0.0,
+    ahead: NDArray[np.float32] | None = None,
+    ways: NDArray[np.float32] | None = None,
 ) -> Novelty:
     """What a critic can learn from: the log-volume of the ball around each new particle that holds k others.
 
     That is -ln(density) up to a constant, the reward whose policy gradient is that of the entropy H(s). Only the newest
     segment's neighbours are searched, and Eq. 1 is averaged over its particles. With `diversity` b the reward is that
     of H(s) + b I(s; head), the mutual information bounded from below by a classifier (`discriminant`), which expects
-    heads `ahead` (m, f) of where they are.
+    heads `ahead` (m, f) of where they are, and to differ by their `ways` (m, f) only where these are given.
     """
     newest, particles = pool[-1], _particles(pool, k)
     asked = newest.features[newest.sound]
@@ -80,7 +84,7 @@ def estimate_novelty(
     if diversity and len(rewards) > 1:
         owners = np.concatenate([np.nonzero(segment.sound)[0] for segment in pool])
         of_asked = owners[len(owners) - len(asked) :]
-        told_apart = log_probability_of_owner(particles, owners, len(rewards), asked, of_asked, ahead)
+        told_apart = log_probability_of_owner(particles, owners, len(rewards), asked, of_asked, ahead, ways)
         rewards += np.float32(diversity) * _at(newest.sound, told_apart)
     return Novelty(entropy, len(particles), rewards)
 

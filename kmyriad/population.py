@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kmyriad.envs.mirrors import Mirror
 from kmyriad.errors import UsageError
 from kmyriad.network import ACTIVATIONS, HeadedNetwork
 from kmyriad.normaliser import Normaliser
@@ -206,6 +205,7 @@ class Population(HeadedNetwork):
             "directions": None if self.directions is None else self.directions.tolist(),
             "direction_rate": self.direction_rate,
             "mirrored": self.views is not None,
+            "turned": self.views is not None and self.views.turns is not None,
         }
 
     @staticmethod
@@ -213,9 +213,12 @@ class Population(HeadedNetwork):
         """A population of the shape that `architecture` tells, with fresh weights."""
         low, high = (np.array(architecture[name], np.float32) for name in ("low", "high"))
         sigma_min, sigma_max = architecture["sigma_range"]
-        # Checkpoints from before there were own rates, directions and views do not tell of them.
+        # Checkpoints from before there were own rates, directions and views ("mirrored") do not tell of them.
         own_rate, directions = architecture.get("own_rate"), architecture.get("directions")
-        straight = Mirror.none(architecture["observation_size"], low.size)
+        views = None
+        if architecture.get("mirrored"):
+            is_turned = architecture.get("turned", False)
+            views = Views.straight(architecture["agents"], architecture["observation_size"], low.size, is_turned)
         return Population(
             architecture["agents"],
             architecture["observation_size"],
@@ -230,7 +233,7 @@ class Population(HeadedNetwork):
             own_adapters=architecture.get("own_adapters", True),
             directions=None if directions is None else torch.tensor(directions),
             direction_rate=architecture.get("direction_rate", 0.0),
-            views=Views([straight] * architecture["agents"]) if architecture.get("mirrored") else None,
+            views=views,
         )
 
     def select(self, heads: Sequence[int]) -> "Population":
@@ -257,25 +260,33 @@ class Head(nn.Module):
         super().__init__()
         if population.agents != 1:
             raise UsageError(f"a head is made of a population of one; got one of {population.agents}")
-        normaliser = copy.deepcopy(population.normaliser)
         adapter_weight, adapter_bias, output_weight, output_bias = population.agents_layers().values()
         weights = [*population.trunk_weights, adapter_weight[0], output_weight[0]]
         biases = [*population.trunk_biases, adapter_bias[0, 0], output_bias[0, 0]]
-        views = population.views
-        if views is not None:  # the layers at both ends take it in, and so does what is usual of every observation
-            weights[0] = views.inputs(weights[0].T[None])[0].T
-            weights[-1], biases[-1] = views.outputs(weights[-1][None])[0], views.outputs(biases[-1][None])[0]
-            if isinstance(normaliser, Normaliser):
-                normaliser.mean = views.inputs(normaliser.mean[None])[0]
-                normaliser.variance = views.inputs(normaliser.variance[None])[0].abs()
-        layers: list[nn.Module] = [normaliser]
+        layers: list[nn.Module] = [copy.deepcopy(population.normaliser)]
+        if population.views is not None:  # a layer in front, and within the last
+            layers.insert(0, _as_layer(population.views, population.observation_size))
+            weights[-1], biases[-1] = (
+                population.views.outputs(of_last[None])[0] for of_last in (weights[-1], biases[-1])
+            )
         for weight, bias in zip(weights, biases, strict=True):
-            layer = nn.Linear(*weight.shape)
-            layer.weight.data, layer.bias.data = weight.detach().T.clone(), bias.detach().clone()
-            layers += [layer, ACTIVATIONS[population.activation_name]]
+            layers += [_linear(weight, bias), ACTIVATIONS[population.activation_name]]
         self.layers = nn.Sequential(*layers[:-1])
         self.actions = population.actions
         self._policy = population._policy
 
     def forward(self, observations: Tensor) -> Policy:
         return self._policy(self.layers(observations))
+
+
+def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+    """The layer that maps (n, inputs) with `weight` (inputs, outputs) and `bias` (outputs,)."""
+    layer = nn.Linear(*weight.shape)
+    layer.weight.data, layer.bias.data = weight.detach().T.clone(), bias.detach().clone()
+    return layer
+
+
+def _as_layer(views: Views, size: int) -> nn.Linear:
+    """What a single agent sees of observations (n, size), as a layer."""
+    origin = views.inputs(torch.zeros(1, 1, size))[0]
+    return _linear(views.inputs(torch.eye(size)[None])[0] - origin, origin[0])

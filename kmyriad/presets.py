@@ -14,8 +14,8 @@ OWN_RATE_WITH_COMPASS = 0.03
 """What sets agents apart is known to what they have in common."""
 OWN_RATES_IN_ALL, OWN_RATES_WITH_COMPASS = 1.5, 0.3
 """At most, of all agents together: the more there are, the less data and the more noise for each."""
-DIRECTION_RATE, DIRECTION_RATE_OF_MANY = 0.03, 0.1
-"""In AntMaze, and of more than ten agents, whose own layers learn too slowly to set them apart."""
+DIRECTION_RATE = 0.03
+"""In AntMaze."""
 
 
 def paper(env: str, agents: int) -> PretrainConfig:
@@ -64,8 +64,21 @@ def ant(config: PretrainConfig) -> PretrainConfig:
     own_rate = min(OWN_RATE_WITH_COMPASS, OWN_RATES_WITH_COMPASS / config.agents)
     config = replace(config, compass=1.0, mirrors=True, diversity=0.5, own_rate=own_rate)
     if config.agents > 10:
-        return replace(config, initial_sigma=0.14, own_adapters=False, direction_rate=DIRECTION_RATE_OF_MANY)
+        return many_ants(config)
     return replace(config, direction_rate=DIRECTION_RATE) if find_id(config.env) == IDS["ant-maze"] else config
+
+
+def many_ants(config: PretrainConfig) -> PretrainConfig:
+    """More than ten have too little to learn from each: nearly all is in common, in views where all have one way."""
+    between_walls = find_id(config.env) == IDS["ant-maze"]  # straight on is not far there
+    return replace(
+        config,
+        turns=True,
+        diversity=0.5 if between_walls else 1.0,
+        gae_lambda=0.8,
+        initial_sigma=0.14,
+        own_adapters=False,
+    )
 
 
 def point_maze(env: str, agents: int) -> PretrainConfig:

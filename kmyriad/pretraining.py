@@ -120,7 +120,7 @@ def update(
     if state.critic is not None:
         ways = ways_of(config, trajectory.features.shape[-1])
         ahead = None if ways is None else np.float32(config.compass) * ways
-        novelty = estimate_novelty(state.pool, config.k, config.diversity, ahead)
+        novelty = estimate_novelty(state.pool, config.k, config.diversity, ahead, ways if config.turns else None)
         settings = config.actor_critic
         # (1 - gamma) makes returns as large as rewards, so that the critic learns them at any gamma.
         rewards = (1 - config.gamma) * standardised(novelty.rewards, trajectory.sound)
@@ -181,15 +181,16 @@ def ways_of(config: PretrainConfig, features: int) -> NDArray[np.float32] | None
 
 def fresh_population(config: PretrainConfig, replicas: Replicas) -> Population:
     """As it is before any learning."""
-    ways = ways_of(config, replicas.feature_size)
-    views = None
-    if ways is not None and config.mirrors and replicas.mirrors:
-        views = Views.towards(ways, replicas.mirrors)
-        ways = abs(ways)
+    actions = action_spec(replicas.action_space)
+    ways, views = ways_of(config, replicas.feature_size), None
+    mirrors, turning = replicas.mirrors if config.mirrors else (), replicas.turning if config.turns else None
+    if ways is not None and (mirrors or turning):
+        views = Views.towards(ways, replicas.observation_size, actions.size, mirrors, turning)
+        ways = abs(ways) if mirrors else ways
     return Population(
         config.agents,
         replicas.observation_size,
-        action_spec(replicas.action_space),
+        actions,
         trunk=config.trunk,
         adapter=config.adapter,
         activation=config.activation,

@@ -66,10 +66,11 @@ def test_the_more_agents_the_slower_their_own_layers():
     assert [preset("quick", "ant-maze", agents).own_rate for agents in (2, 10, 50)] == [0.03, 0.03, 0.006]
 
 
-def test_many_ants_and_those_in_the_maze_have_layers_that_know_their_directions():
+def test_many_ants_have_turned_views_and_few_in_the_maze_layers_that_know_their_directions():
     cases = [("ant-empty", 10), ("ant-empty", 11), ("ant-maze", 1), ("ant-maze", 2), ("point-maze", 50)]
-    assert [preset("quick", *case).direction_rate for case in cases] == [0.0, 0.1, 0.0, 0.03, 0.0]
+    assert [preset("quick", *case).direction_rate for case in cases] == [0.0, 0.0, 0.0, 0.03, 0.0]
     assert [preset("quick", *case).own_adapters for case in cases] == [True, False, True, True, True]
+    assert [preset("quick", *case).turns for case in cases] == [False, True, False, False, False]
     assert [preset("quick", *case).initial_sigma for case in cases] == [0.18, 0.14, 0.18, 0.18, 0.6]
 
 

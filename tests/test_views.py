@@ -5,9 +5,10 @@ import torch
 
 import kmyriad
 from kmyriad.config import config_from
-from kmyriad.envs.ant import mirror
+from kmyriad.envs.ant import FEATURES, TURNING, mirror
 from kmyriad.envs.mirrors import Mirror, SignedOrder
 from kmyriad.envs.replicas import make_replicas
+from kmyriad.envs.turning import Turning
 from kmyriad.population import Population, action_spec
 from kmyriad.pretraining import initial_state
 from kmyriad.training_state import load_population
@@ -28,9 +29,9 @@ MIRRORS = (Mirror(swap(6, 0, 1, 2), swap(3, 0, 1, 2)), Mirror(swap(6, 3, 4, 5), 
 WAYS = np.array([(1, 0), (-1, 1), (0, -1), (-1, -1)], np.float32)
 
 
-def mirrored_population(**settings) -> Population:
+def mirrored_population(turning=None, **settings) -> Population:
     actions = action_spec(gymnasium.spaces.Box(-1, 1, (3,), np.float32))
-    views = Views.towards(WAYS, MIRRORS)
+    views = Views.towards(WAYS, 6, 3, MIRRORS, turning)
     net = Population(4, 6, actions, trunk=(16,), adapter=8, views=views, normalises=True, seed=1, **settings)
     net.see(3 * torch.rand(4, 50, 6), torch.ones(4, 50, dtype=bool))
     return net
@@ -38,12 +39,12 @@ def mirrored_population(**settings) -> Population:
 
 def test_agents_see_what_is_across_an_axis_in_the_mirror_of_that_axis():
     numbers = torch.arange(1.0, 7.0).expand(4, 2, 6)
-    seen = Views.towards(WAYS, MIRRORS).inputs(numbers)[:, 0].tolist()
+    seen = Views.towards(WAYS, 6, 3, MIRRORS).inputs(numbers)[:, 0].tolist()
     assert seen == [[1, 2, 3, 4, 5, 6], [2, 1, -3, 4, 5, 6], [1, 2, 3, 5, 4, -6], [2, 1, -3, 5, 4, -6]]
 
 
 def test_a_view_undoes_itself_and_deviations_keep_their_signs():
-    views = Views.towards(WAYS, (mirror(0), mirror(1)))
+    views = Views.towards(WAYS, 62, 8, (mirror(0), mirror(1)))
     observations, outputs = torch.randn(4, 3, 62), torch.randn(4, 3, 16)
     torch.testing.assert_close(views.inputs(views.inputs(observations)), observations, rtol=0, atol=0)
     torch.testing.assert_close(views.outputs(views.outputs(outputs)), outputs, rtol=0, atol=0)
@@ -53,7 +54,7 @@ def test_a_view_undoes_itself_and_deviations_keep_their_signs():
 def test_agents_with_all_in_common_do_in_the_mirror_what_others_do_without():
     net = mirrored_population(own_rate=0.1)
     world = torch.randn(1, 5, 6)
-    in_mirrors = Views.towards(WAYS, MIRRORS).inputs(world.expand(4, 5, 6))
+    in_mirrors = Views.towards(WAYS, 6, 3, MIRRORS).inputs(world.expand(4, 5, 6))
     policy = net(in_mirrors)
     for way, x, y in ((1, True, False), (2, False, True), (3, True, True)):
         expected = policy.mean[0].detach().numpy()
@@ -72,18 +73,40 @@ def test_the_normaliser_learns_what_agents_see():
     assert net.normaliser.mean[5] > 6 > before[5]
 
 
+@pytest.mark.parametrize("turning", [None, Turning(0, 3, (1,), (2, 5))])
 @pytest.mark.parametrize("own_rate", [None, 0.1])
-def test_heads_take_their_views_with_them(own_rate):
-    net = mirrored_population(own_rate=own_rate)
+def test_heads_take_their_views_with_them(own_rate, turning):
+    net = mirrored_population(turning, own_rate=own_rate)
     for parameter in net.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
-    observations = torch.randn(4, 5, 6)
+    observations = 20 * torch.randn(4, 5, 6)  # some beyond the normaliser's limit
     policy = net(observations)
     torch.testing.assert_close(net.select([3, 1])(observations[[3, 1]]).mean, policy.mean[[3, 1]])
     for index in range(4):
         alone = net.head(index)(observations[index])
         torch.testing.assert_close(alone.mean, policy.mean[index])
         torch.testing.assert_close(alone.log_sigma, policy.log_sigma[index])
+
+
+@pytest.mark.parametrize("mirrors", [(), (mirror(0), mirror(1))])
+def test_in_a_turned_view_every_way_lies_straight_ahead(mirrors):
+    angles = np.deg2rad([0, 30, 100, 215, 350])
+    ways = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    world = torch.randn(5, 1, 62)
+    world[:, 0, [FEATURES["x"].start, FEATURES["y"].start]] = torch.from_numpy(3 * ways)  # 3 m on its way each
+    world[:, 0, FEATURES["yaw"].start] = torch.from_numpy(angles)  # and facing it
+    world[:, 0, FEATURES["angle_to_target"].start] = torch.from_numpy(-angles)
+    seen = Views.towards(ways, 62, 8, mirrors, TURNING).inputs(world)[:, 0].numpy()
+    np.testing.assert_allclose(seen[:, FEATURES["x"].start], 3, atol=1e-5)
+    np.testing.assert_allclose(seen[:, FEATURES["y"].start], 0, atol=1e-5)
+    ahead, target = seen[:, FEATURES["yaw"].start], seen[:, FEATURES["angle_to_target"].start]
+    # The mirror of x swaps front and back: one that faces its way turns its back on it there.
+    facing = np.where(ways[:, 0] < 0, np.pi, 0) if mirrors else np.zeros(5)
+    np.testing.assert_allclose(np.cos(ahead), np.cos(facing), atol=1e-5)
+    np.testing.assert_allclose(np.cos(target), np.cos(facing), atol=1e-5)
+    others = np.delete(np.arange(62), [TURNING.x, TURNING.y, *TURNING.headings, *TURNING.bearings])
+    straight = Views.towards(ways, 62, 8, mirrors).inputs(world)[:, 0].numpy()
+    np.testing.assert_array_equal(seen[:, others], straight[:, others])
 
 
 def test_ants_start_as_mirror_images_of_each_other():
@@ -114,13 +137,15 @@ def test_without_mirrors_agents_see_the_world_as_it_is(env, changes, tmp_path):
     assert load_population(run).views is None
 
 
-def test_a_run_with_mirrors_goes_on_as_if_never_stopped(tmp_path):
-    settings = ANT | {"checkpoint_every": 2}
+@pytest.mark.parametrize("turns", [False, True])
+def test_a_run_with_views_goes_on_as_if_never_stopped(turns, tmp_path):
+    settings = ANT | {"checkpoint_every": 2, "turns": turns}
     whole = kmyriad.pretrain("ant-empty", out=tmp_path / "whole", **settings)
     kmyriad.pretrain("ant-empty", out=tmp_path / "parts", **settings | {"epochs": 2})
     parts = kmyriad.pretrain("ant-empty", out=tmp_path / "parts", resume=True, epochs=4)
     ours, theirs = load_population(whole), load_population(parts)
     assert ours.views is not None
+    assert (ours.views.turns is not None) == turns
     assert ours.state_dict().keys() == theirs.state_dict().keys()
     for name, value in ours.state_dict().items():
         assert torch.equal(value, theirs.state_dict()[name]), name

@@ -5,7 +5,8 @@ Agakov 2003), so ln q of its own head is what a state adds to it. The classifier
 per head, all of one covariance, fitted to the pool in closed form. It has few parameters, so it is hardly noisy: where
 two heads differ a little on average, all the states on one head's side are worth more to that head.
 
-Any classifier gives a bound, so it may also expect heads further on their way than they are (`compass`).
+Any classifier gives a bound, so it may also expect heads further on their way than they are (`compass`), or heads that
+differ in nothing but their ways where their ways alone tell: that is not noisy even with many heads.
 """
 
 import numpy as np
@@ -22,16 +23,19 @@ def log_probability_of_owner(
     asked: NDArray[np.float32],
     asked_owners: NDArray[np.int64],
     ahead: NDArray[np.float32] | None = None,
+    ways: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
     """(n,), ln q(asked_owners | asked), after the `particles` (N, f) and which of the `heads` each belongs to.
 
     A head without particles counts as one that is where all are on average. `ahead` (heads, f) is how far beyond its
-    mean each head is expected, in deviations of the features.
+    mean each head is expected, in deviations of the features. With `ways` (heads, f) means are what is linear in these.
     """
     states, dimension = particles.astype(np.float64), particles.shape[1]
     counts = np.bincount(owners, minlength=heads)[:, None]
     sums = np.stack([np.bincount(owners, column, minlength=heads) for column in states.T], axis=1)
     means = np.where(counts > 0, sums / np.maximum(counts, 1), states.mean(axis=0))
+    if ways is not None:
+        means = _linear_in(ways, means, counts)
     within = states - means[owners]
     covariance = within.T @ within / len(within)
     covariance += RIDGE * (np.trace(covariance) / dimension + np.finfo(np.float32).tiny) * np.eye(dimension)
@@ -42,3 +46,9 @@ def log_probability_of_owner(
     logits -= logits.max(axis=1, keepdims=True)
     own = np.take_along_axis(logits, asked_owners[:, None], axis=1)[:, 0]
     return (own - np.log(np.exp(logits).sum(axis=1))).astype(np.float32)
+
+
+def _linear_in(ways: NDArray[np.float32], means: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(heads, f), the nearest to `means` of `counts` (heads, 1) that are a constant plus something linear in `ways`."""
+    inputs, weights = np.column_stack([np.ones(len(ways)), ways]), np.sqrt(counts)
+    return inputs @ np.linalg.lstsq(weights * inputs, weights * means, rcond=None)[0]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from kmyriad.envs.features import Feature, FeatureTable
 from kmyriad.envs.mirrors import Mirror, SignedOrder
 from kmyriad.envs.terrains import ARENA_BYTES, Terrain
+from kmyriad.envs.turning import Turning
 
 LEGS = {"front_left": (1, 1), "front_right": (-1, 1), "back_left": (-1, -1), "back_right": (1, -1)}
 """Leg names (those of Isaac's asset) and the signs of their x and y. Joints and actions go leg by leg: hip, ankle."""
@@ -93,6 +94,15 @@ def mirror(axis: int) -> Mirror:
     return Mirror(whole, joints)
 
 
+TURNING = Turning(
+    FEATURES["x"].start,
+    FEATURES["y"].start,
+    headings=(FEATURES["yaw"].start,),
+    bearings=(FEATURES["angle_to_target"].start,),
+)
+"""`heading`, the cosine of a bearing, stays as it is: it is not linear in what is seen."""
+
+
 @dataclass(frozen=True)
 class Ant:
     """A `World`: the Ant on `terrain`."""
@@ -108,6 +118,7 @@ class Ant:
     features = FEATURES
     goal_radius = 1.0
     mirrors = (mirror(0), mirror(1))
+    turning = TURNING
 
     @cached_property
     def model(self) -> mujoco.MjModel:

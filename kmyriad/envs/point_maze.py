@@ -45,6 +45,7 @@ class PointMaze:
     features = FEATURES
     goal_radius = 0.45
     mirrors = ()
+    turning = None
 
     @cached_property
     def model(self) -> mujoco.MjModel:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from kmyriad.envs import IDS, find_id
 from kmyriad.envs.mirrors import Mirror
 from kmyriad.envs.mujoco_vector import MujocoVectorEnv, SimulatorState
+from kmyriad.envs.turning import Turning
+from kmyriad.envs.world import World
 from kmyriad.errors import UsageError, nearest_name
 
 POSITION = ("x", "y")
@@ -71,9 +73,20 @@ class Replicas:
     @property
     def mirrors(self) -> tuple[Mirror, ...]:
         """Of x and of y, where these are the first two features and the robot is its own mirror image; else none."""
-        if isinstance(self.env, MujocoVectorEnv) and self.features[:2] == POSITION:
-            return self.env.world.mirrors
-        return ()
+        world = self._world_in_place
+        return () if world is None else world.mirrors
+
+    @property
+    def turning(self) -> Turning | None:
+        """What is seen otherwise in a turned world, where x and y are the first two features; else None."""
+        world = self._world_in_place
+        return None if world is None else world.turning
+
+    @property
+    def _world_in_place(self) -> World | None:
+        """Our world, where x and y are the first two features: symmetries are about these."""
+        is_ours = isinstance(self.env, MujocoVectorEnv) and self.features[:2] == POSITION
+        return self._engine().world if is_ours else None
 
     def start(self, seed: int) -> None:
         """Reset every replica."""

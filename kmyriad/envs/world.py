@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from kmyriad.envs.features import FeatureTable
 from kmyriad.envs.mirrors import Mirror
 from kmyriad.envs.terrains import Terrain
+from kmyriad.envs.turning import Turning
 
 
 class World(Protocol):
@@ -44,6 +45,10 @@ class World(Protocol):
     @property
     def mirrors(self) -> tuple[Mirror, ...]:
         """The robot where x has the other sign, and where y has; none unless it is its own mirror image."""
+
+    @property
+    def turning(self) -> Turning | None:
+        """What the robot sees otherwise where the world is turned; None unless its actions are its own frame's."""
 
     def initial_state(self, rng: np.random.Generator | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """One replica's (qpos, qvel) at the start of an episode; `rng` is None when `has_reset_noise` is False."""

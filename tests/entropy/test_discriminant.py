@@ -43,6 +43,19 @@ def test_heads_may_be_expected_ahead_of_where_they_are():
     assert found.mean() + np.log(2) < 0.01  # there is nothing to be told yet
 
 
+def test_heads_told_apart_by_their_ways_need_few_particles():
+    """Sixteen heads around a circle, three particles each: nearer to the truth than with a mean for each of them."""
+    angles = 2 * np.pi * np.arange(16) / 16
+    ways = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    means = 1.5 + 2.0 * ways[:, ::-1]
+    asked, asked_owners = sample(means, 50, seed=1)
+    few, owners = sample(means, 3, seed=2)
+    truth = log_probability_of_owner(*sample(means, 4000, seed=3), 16, asked, asked_owners)
+    of_each = log_probability_of_owner(few, owners, 16, asked, asked_owners)
+    by_ways = log_probability_of_owner(few, owners, 16, asked, asked_owners, ways=ways)
+    assert np.abs(by_ways - truth).mean() < 0.6 * np.abs(of_each - truth).mean()
+
+
 def test_a_head_without_particles_and_a_feature_without_variance_do_no_harm():
     particles, owners = sample([(0.0, 0.0), (3.0, 0.0)])
     particles[:, 1] = 7.0
