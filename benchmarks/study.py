@@ -6,15 +6,21 @@ The tables of docs/trials.md and docs/learning.md that name it come from here. R
 import argparse
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-from experiments import Curve, epochs_for, train_all
+from experiments import Curve, epochs_for, side_by_side, train_one
 from rich.console import Console
 from rich.table import Table
 
-from kmyriad.config import PretrainConfig
+from kmyriad import pretraining
+from kmyriad.particles import Novelty, estimate_novelty, slide
+from kmyriad.presets import PRESETS, preset
+from kmyriad.rollout import ParallelTrajectory, Visits
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -66,6 +72,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sigma 0.14": {"initial_sigma": 0.14},
     "sigma 0.22": {"initial_sigma": 0.22},
     "sigma 0.37": {"initial_sigma": 0.37},
+    "sigma at least 0.05": {"sigma_min": 0.05},
+    "sigma at least 0.1": {"sigma_min": 0.1},
+    "sigma at most 0.3": {"sigma_max": 0.3},
+    "sigma at most 0.18": {"sigma_max": 0.18},
     "k 15": {"k": 15},
     "k 40": {"k": 40},
     "features x y": {"features": ("x", "y")},
@@ -79,6 +89,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """What differs from the defaults, by the name it has in the table."""
 
+POOLS: dict[str, dict[str, Any]] = {
+    "z times 0.3": {"feature_scales": (1.0, 1.0, 0.3)},
+    "z times 3": {"feature_scales": (1.0, 1.0, 3.0)},
+    "each feature by its deviation": {"feature_scales": "deviation"},
+    "pool of half a horizon": {"pool_horizons": 0.5},
+    "pool of two horizons": {"pool_horizons": 2.0},
+}
+"""What no setting gives; `train_variant` does."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -87,29 +106,60 @@ def main() -> None:
         "--steps", type=int, default=250_000, help="environment steps of each run (default: %(default)s)"
     )
     parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... (default: %(default)s)")
-    parser.add_argument("--only", nargs="*", metavar="NAME", help="some of the variants")
+    parser.add_argument("--only", nargs="*", metavar="NAME", choices=[*VARIANTS, *POOLS], help="some of the variants")
     parser.add_argument("--agents", type=int, default=10, help="heads (default: %(default)s)")
-    parser.add_argument("--horizon", type=int, default=200, help="control steps per episode (default: %(default)s)")
+    parser.add_argument(
+        "--preset", default="quick", choices=PRESETS, help="settings to start from (default: %(default)s)"
+    )
+    parser.add_argument("--horizon", type=int, help="control steps per episode (default: the preset's)")
     parser.add_argument("--processes", type=int, default=2, help="runs at a time, a core each (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("runs/study"), help="where runs are kept")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the table there")
     arguments = parser.parse_args()
-    names = arguments.only or list(VARIANTS)
-    group = f"{arguments.env}-{arguments.agents}-{arguments.horizon}-{arguments.steps}"
+    names = arguments.only or [*VARIANTS, *POOLS]
+    base = preset(arguments.preset, arguments.env, arguments.agents)
+    horizon = arguments.horizon or base.horizon
+    group = f"{arguments.env}-{arguments.preset}-{arguments.agents}-{horizon}-{arguments.steps}"
     experiments = {}
     for name in names:
         for seed in range(arguments.seeds):
-            settings = {"env": arguments.env, "agents": arguments.agents, "horizon": arguments.horizon}
-            settings |= {"seed": seed, **VARIANTS[name]}
-            settings["epochs"] = epochs_for(arguments.steps, PretrainConfig(), settings)
-            settings["checkpoint_every"] = settings["epochs"]
+            settings = {"env": arguments.env, "preset": arguments.preset, "agents": arguments.agents}
+            settings |= {"horizon": horizon, "seed": seed, **VARIANTS.get(name, {})}
+            settings["epochs"] = epochs_for(arguments.steps, base, settings)
+            settings |= {"checkpoint_every": settings["epochs"], **POOLS.get(name, {})}
             experiments[f"{group}/{re.sub(r'[^a-z0-9.]+', '-', name.lower())}-{seed}"] = settings
-    curves = list(train_all(experiments, arguments.folder, arguments.processes).values())
+    curves = list(side_by_side(train_variant, experiments, arguments.folder, arguments.processes).values())
     rows = {name: curves[i * arguments.seeds : (i + 1) * arguments.seeds] for i, name in enumerate(names)}
     show(rows, f"{arguments.env}, {arguments.agents} heads, {arguments.steps:,} steps, {arguments.seeds} seeds")
     if arguments.json:
         table = {name: [curve[-1] for curve in found] for name, found in rows.items()}
         arguments.json.write_text(json.dumps(table, indent=1) + "\n")
+
+
+def train_variant(folder: Path, settings: dict[str, Any]) -> Curve:
+    """`train_one`, with the pool that `settings` ask for.
+
+    `pool_horizons` is how many horizons the pool holds; `feature_scales` multiply the features that neighbours are
+    searched in, or are "deviation": every feature is divided by its standard deviation in the pool.
+    """
+    settings = dict(settings)
+    horizons, scales = settings.pop("pool_horizons", 1.0), settings.pop("feature_scales", 1.0)
+
+    def slide_by_horizons(pool: Sequence[Visits], trajectory: ParallelTrajectory, segments: int) -> list[Visits]:
+        return slide(pool, trajectory, round(horizons * segments))
+
+    def scaled_novelty(pool: Sequence[Visits], *rest: Any) -> Novelty:
+        factors = scales
+        if scales == "deviation":
+            factors = 1 / np.concatenate([visits.features[visits.sound] for visits in pool]).std(0)
+        factors = np.float32(factors)
+        return estimate_novelty([replace(visits, features=visits.features * factors) for visits in pool], *rest)
+
+    with (
+        patch.object(pretraining, "slide", slide_by_horizons),
+        patch.object(pretraining, "estimate_novelty", scaled_novelty),
+    ):
+        return train_one(folder, settings)
 
 
 def show(rows: dict[str, list[Curve]], title: str) -> None:
