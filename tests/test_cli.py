@@ -74,6 +74,20 @@ def test_help_explains_every_setting(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["pretrain"], "all learn the same thing. (default: False)"),
+        (["pretrain", "ant-maze", "--agents", "50"], "all learn the same thing. (default: True)"),
+        (["pretrain", "--preset", "paper"], "trust_region is MEPOL's. (default: reinforce)"),
+        (["jumpstart", "--preset", "paper"], "none takes the source's. (default: 600)"),
+    ],
+)
+def test_help_shows_the_defaults_of_what_is_asked_for(tmp_path, arguments, shown):
+    text = kmyriad(*arguments, "--help", folder=tmp_path).stdout
+    assert shown in " ".join(text.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["pretrin"], "unknown command 'pretrin' (did you mean 'pretrain'?)"),

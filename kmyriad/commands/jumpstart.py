@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from kmyriad.commands.settings import parse_training
+from kmyriad.commands.settings import parse_asked, parse_training
 from kmyriad.errors import UsageError
 from kmyriad.jumpstart_config import JumpstartConfig
 from kmyriad.presets import jumpstart_preset
@@ -37,14 +37,16 @@ class Command:
 
 
 def run(arguments: list[str]) -> None:
-    asked = parse_training(Command(JumpstartConfig()), arguments, "jumpstart", "--source")
+    asked = parse_asked(Command(JumpstartConfig()), arguments, "jumpstart", "--source")
     if asked.resume and asked.out is None:
         raise UsageError("--resume needs the run's folder; add --out FOLDER")
     base = jumpstart_preset(asked.preset, asked.config.init)
-    from kmyriad.jumpstarting import config_of, fine_tune
-    from kmyriad.launch import run_to_resume
-
     if asked.resume:
+        from kmyriad.jumpstarting import config_of
+        from kmyriad.launch import run_to_resume
+
         base = config_of(run_to_resume(asked.out, "jumpstart"))
     command = parse_training(Command(base), arguments, "jumpstart", "--source")
+    from kmyriad.jumpstarting import fine_tune
+
     fine_tune(command.config, command.out, command.resume)

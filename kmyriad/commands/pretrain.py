@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from kmyriad.commands.settings import parse_training
+from kmyriad.commands.settings import parse_asked, parse_training
 from kmyriad.config import PretrainConfig, config_from
 from kmyriad.envs import find_id
 from kmyriad.errors import UsageError
@@ -18,6 +18,8 @@ class Command:
     """Train a population of policies, without reward, to cover a world's states together (the paper's Algorithm 1).
 
     Stop it at any time and go on with: kmyriad pretrain --out FOLDER --resume
+
+    The defaults of other worlds, numbers of agents and presets: kmyriad pretrain ant-maze --agents 50 --help
     """
 
     config: Annotated[PretrainConfig, tyro.conf.arg(name="")]
@@ -32,8 +34,7 @@ class Command:
 
 
 def run(arguments: list[str]) -> None:
-    shown = PretrainConfig()  # by --help
-    asked = parse_training(Command(preset_config("quick", shown.env, shown.agents)), arguments, "pretrain", "--env")
+    asked = parse_asked(Command(PretrainConfig()), arguments, "pretrain", "--env")
     find_id(asked.config.env)
     world, agents = asked.config.env, asked.config.agents
     base = _config_of(asked.out) if asked.resume else preset_config(asked.preset, world, agents)

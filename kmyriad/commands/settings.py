@@ -23,6 +23,11 @@ def parse_training(default: Command, arguments: list[str], name: str, first: str
     return replace(command, config=replace(command.config, env_settings=settings))
 
 
+def parse_asked(default: Command, arguments: list[str], name: str, first: str) -> Command:
+    """As `parse_training`, to see what defaults the arguments ask for, which `--help` then shows."""
+    return parse_training(default, [text for text in arguments if text not in ("-h", "--help")], name, first)
+
+
 def _setting(text: str) -> tuple[str, Any]:
     """`size=7` to ("size", 7): values are JSON where they can be, else text."""
     name, equals, value = text.partition("=")
