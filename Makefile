@@ -33,7 +33,7 @@ bench-jumpstart: setup ## jump-starts against baselines, three seeds and goals: 
 
 bench-learning: setup ## learning curves of all update rules in all worlds, three seeds: hours, resumable
 	mkdir -p benchmarks/results
-	$(BIN)/python benchmarks/learning.py --json benchmarks/results/learning.json
+	$(BIN)/python benchmarks/learning.py --json benchmarks/results/learning.json --pictures pictures
 
 setup: $(VENV)/.ready ## the environment alone
 

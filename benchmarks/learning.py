@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from stopwatch import Stopwatch
 
+from kmyriad import figures
 from kmyriad.envs.replicas import make_replicas
 from kmyriad.particles import slide
 from kmyriad.presets import preset
@@ -59,6 +60,14 @@ ACTOR_CRITIC_STEPS, MEASUREMENTS = 1_000_000, 20
 """Of each actor_critic run: environment steps, and how often it is measured on the way."""
 HEADS = (1, 10, 50)
 RULES = ("actor_critic", "reinforce", "trust_region")
+NAMES = {
+    "50-heads": "50 heads",
+    "actor_critic": "10 heads",
+    "1-heads": "1 head",
+    "reinforce": "reinforce",
+    "trust_region": "trust_region",
+}
+"""In pictures, where numbers of heads stand for `actor_critic`, and the other rules have 10."""
 Found = dict[str, list[Curve]]
 """Curves of every seed, by rule or number of heads."""
 
@@ -70,26 +79,30 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2, help="runs at a time, a core each (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("runs/learning"), help="where runs are kept")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the curves there")
     parser.add_argument("--search", action="store_true", help="only look for reinforce's best rate and sigma")
     parser.add_argument("--timing", action="store_true", help="only measure the cost of updates and heads")
     arguments = parser.parse_args()
     if arguments.search:
         search(arguments.folder, arguments.seeds, arguments.processes)
         return
-    figures: dict[str, float] = {}
+    values: dict[str, float] = {}
     curves: dict[str, Found] = {}
     if not arguments.timing:
         curves = learn(arguments.worlds, arguments.seeds, arguments.folder, arguments.processes)
         for world, found in curves.items():
-            figures[f"steps_ratio_{world}"] = show_rules(world, found)
+            values[f"steps_ratio_{world}"] = show_rules(world, found)
             show_heads(world, found)
-    figures |= timing()
+            if arguments.pictures:
+                named = {name: found[key] for key, name in NAMES.items()}
+                figures.save(figures.entropy_curves(named), arguments.pictures / f"learning-{world}")
+    values |= timing()
     table = Table("figure", "value", "aim")
-    for name, value in figures.items():
+    for name, value in values.items():
         table.add_row(name, f"{value:.3g}", aim_of(name))
     Console().print(table)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"figures": figures, "curves": curves}, indent=1) + "\n")
+        arguments.json.write_text(json.dumps({"figures": values, "curves": curves}, indent=1) + "\n")
 
 
 def aim_of(figure: str) -> str:
