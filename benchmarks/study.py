@@ -57,6 +57,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "segment 10": {"segment": 10},
     "segment 50": {"segment": 50},
     "whole horizons": {"segment": 200},
+    "learning rate 0.0003": {"learning_rate": 3e-4},
+    "learning rate 0.003": {"learning_rate": 3e-3},
     "target KL 0.03": {"target_kl": 0.03},
     "target KL 0.06": {"target_kl": 0.06},
     "2 minibatches": {"minibatches": 2},
