@@ -148,7 +148,7 @@ def train_variant(folder: Path, settings: dict[str, Any]) -> Curve:
     horizons, scales = settings.pop("pool_horizons", 1.0), settings.pop("feature_scales", 1.0)
 
     def slide_by_horizons(pool: Sequence[Visits], trajectory: ParallelTrajectory, segments: int) -> list[Visits]:
-        return slide(pool, trajectory, round(horizons * segments))
+        return slide(pool, trajectory, max(1, round(horizons * segments)))
 
     def scaled_novelty(pool: Sequence[Visits], *rest: Any) -> Novelty:
         factors = scales
