@@ -108,7 +108,13 @@ def main() -> None:
         "--steps", type=int, default=250_000, help="environment steps of each run (default: %(default)s)"
     )
     parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... (default: %(default)s)")
-    parser.add_argument("--only", nargs="*", metavar="NAME", choices=[*VARIANTS, *POOLS], help="some of the variants")
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        metavar="NAME",
+        choices=[*VARIANTS, *POOLS],
+        help="some of the variants; those of z and of sigma's upper bound are for Ants",
+    )
     parser.add_argument("--agents", type=int, default=10, help="heads (default: %(default)s)")
     parser.add_argument(
         "--preset", default="quick", choices=PRESETS, help="settings to start from (default: %(default)s)"
