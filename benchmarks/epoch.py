@@ -27,12 +27,12 @@ from rich.console import Console
 from rich.table import Table
 from stopwatch import Stopwatch
 
-from kmyriad.envs.replicas import Replicas, make_replicas
-from kmyriad.metrics import epoch_metrics
-from kmyriad.particles import estimate_entropy, slide
+from kmyriad.rollout.replicas import Replicas, make_replicas
+from kmyriad.training.metrics import epoch_metrics
+from kmyriad.objective.rewards import estimate_entropy, slide
 from kmyriad.presets import preset
-from kmyriad.pretraining import initial_state
-from kmyriad.rollout import ParallelTrajectory, collect
+from kmyriad.training.pretrain import initial_state
+from kmyriad.rollout.collect import ParallelTrajectory, collect
 from kmyriad.updates.reinforce import reinforce
 
 TURN = 20

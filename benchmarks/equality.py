@@ -2,8 +2,8 @@
 
 python benchmarks/equality.py HEAD~3 HEAD        # any two commits; `.` is the working tree
 
-Names may differ (settings, metrics and tensors are renamed now and then), numbers may not: tensors are compared by type,
-shape and content, rows of metrics by their values, timings left out. Exit code 1 where anything differs.
+Names may differ (settings, metrics and tensors are renamed now and then), numbers may not: tensors are compared by
+type, shape and content, rows of metrics by their values, timings left out. Exit code 1 where anything differs.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def digests_of(commit: str) -> dict[str, Any]:
             tree.mkdir()
             archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
             subprocess.run(["tar", "-x"], cwd=tree, input=archive, check=True)
-        command = [sys.executable, Path(__file__).resolve(), "--make", runs]
+        command = [sys.executable, str(Path(__file__).resolve()), "--make", str(runs)]
         subprocess.run(command, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree)}, check=True)
         return {path.name: digest(path) for path in sorted(runs.iterdir())}
 

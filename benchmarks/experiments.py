@@ -18,14 +18,14 @@ from rich.console import Console
 from rich.progress import Progress
 
 import kmyriad
-from kmyriad.checkpoint import checkpoint_epochs
 from kmyriad.config import PretrainConfig, config_from, even_split
-from kmyriad.envs.replicas import make_replicas
-from kmyriad.evaluation import measure, visit
-from kmyriad.population import Population
-from kmyriad.rollout import Visits
-from kmyriad.runs import Run
-from kmyriad.training_state import load_population
+from kmyriad.evaluation.measures import measure, visit
+from kmyriad.population.population import Population
+from kmyriad.rollout.collect import Visits
+from kmyriad.rollout.replicas import make_replicas
+from kmyriad.runs.run import Run
+from kmyriad.runs.state import load_population
+from kmyriad.runs.tensor_file import checkpoint_epochs
 
 EVALUATION_REPLICAS, LAST_EVALUATION_REPLICAS = 100, 400
 """Episodes of every measurement, and of a second look at the last checkpoint: the KL between heads needs more. There

@@ -13,7 +13,7 @@ from rich.table import Table
 
 import kmyriad
 from kmyriad.config import config_from
-from kmyriad.pretraining import ways_of
+from kmyriad.training.pretrain import ways_of
 
 EPISODES, SEED = 100, 5
 

@@ -24,14 +24,14 @@ from rich.table import Table
 
 import kmyriad
 from kmyriad import figures
-from kmyriad.comparison import jumpstart_values
 from kmyriad.envs import find_id
-from kmyriad.goals import AFFORDABLE, Annulus, draw_goals
-from kmyriad.intervals import mean_of
-from kmyriad.jumpstarting import config_of, task_of
-from kmyriad.runs import Run
-from kmyriad.task import trials
-from kmyriad.training_state import load_population
+from kmyriad.envs.goal import AFFORDABLE, Annulus, draw_goals
+from kmyriad.evaluation.comparison import jumpstart_values
+from kmyriad.evaluation.selection import trials
+from kmyriad.evaluation.statistics import mean_of
+from kmyriad.runs.run import Run
+from kmyriad.runs.state import load_population
+from kmyriad.training.jumpstart import config_of, task_of
 
 WORLDS = ("ant-empty", "ant-maze")
 INITS = ("best", "single", "random")

@@ -25,11 +25,11 @@ from rich.table import Table
 from stopwatch import Stopwatch
 
 from kmyriad import figures
-from kmyriad.envs.replicas import make_replicas
-from kmyriad.particles import slide
+from kmyriad.rollout.replicas import make_replicas
+from kmyriad.objective.rewards import slide
 from kmyriad.presets import preset
-from kmyriad.pretraining import assign_policies_to_processes, initial_state, update
-from kmyriad.rollout import collect
+from kmyriad.training.pretrain import assign_policies_to_processes, initial_state, update
+from kmyriad.rollout.collect import collect
 
 STEPS = {
     "ant-empty": 5_000_000,

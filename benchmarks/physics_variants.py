@@ -19,7 +19,7 @@ from rich.table import Table
 from kmyriad.envs.ant import build_spec
 from kmyriad.envs.make import ant_world
 from kmyriad.envs.mujoco_warnings import silenced
-from kmyriad.envs.terrains import TERRAINS
+from kmyriad.envs.terrain import TERRAINS
 
 REPLICAS, CHUNK = 400, 4
 

@@ -19,9 +19,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from kmyriad.envs.replicas import make_replicas
-from kmyriad.rollout import collect
-from kmyriad.training_state import load_population
+from kmyriad.rollout.replicas import make_replicas
+from kmyriad.rollout.collect import collect
+from kmyriad.runs.state import load_population
 
 ENV, HORIZON = "Pendulum-v1", 200
 REPLICAS = 20

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from kmyriad.envs.features import Feature, FeatureTable
 from kmyriad.envs.make import ant_world
-from kmyriad.envs.mujoco_vector import MujocoVectorEnv
-from kmyriad.envs.terrains import TERRAINS, Terrain
+from kmyriad.envs.terrain import TERRAINS, Terrain
+from kmyriad.envs.vector_env import MujocoVectorEnv
+from kmyriad.envs.world import Feature, FeatureTable
 
 TARGETS = {
     "vs_bare_batch": (0.90, "our vector environment / bare mujoco.batch stepping of the same model and controls"),

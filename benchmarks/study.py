@@ -17,10 +17,10 @@ from experiments import Curve, epochs_for, side_by_side, train_one
 from rich.console import Console
 from rich.table import Table
 
-from kmyriad import pretraining
-from kmyriad.particles import Novelty, estimate_novelty, slide
+from kmyriad.objective.rewards import Novelty, estimate_novelty, slide
 from kmyriad.presets import PRESETS, preset
-from kmyriad.rollout import ParallelTrajectory, Visits
+from kmyriad.rollout.collect import ParallelTrajectory, Visits
+from kmyriad.training import pretrain as pretraining
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},

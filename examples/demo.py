@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import kmyriad
-from kmyriad.comparison import jumpstart_values
-from kmyriad.progress import say
+from kmyriad.evaluation.comparison import jumpstart_values
 from kmyriad.report import write_report
-from kmyriad.runs import Run
+from kmyriad.runs.progress import say
+from kmyriad.runs.run import Run
 
 GOAL = (5.0, 3.0)
 

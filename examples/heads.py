@@ -9,8 +9,8 @@ from pathlib import Path
 import kmyriad
 from kmyriad import figures
 from kmyriad.config import config_from
-from kmyriad.evaluating import world_of
-from kmyriad.runs import load_last_epoch
+from kmyriad.evaluation.evaluate import world_of
+from kmyriad.runs.run import load_last_epoch
 
 
 def main() -> None:

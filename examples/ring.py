@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 import kmyriad
 from kmyriad import figures
-from kmyriad.evaluating import world_of
+from kmyriad.evaluation.evaluate import world_of
 from kmyriad.figures.colours import head_colour
 from kmyriad.figures.ground import draw_terrain
 from kmyriad.figures.look import FULL, new_figure
-from kmyriad.jumpstarting import config_of, task_of
-from kmyriad.rollout import Visits, collect
-from kmyriad.runs import Run
-from kmyriad.training_state import load_population
+from kmyriad.rollout.collect import Visits, collect
+from kmyriad.runs.run import Run
+from kmyriad.runs.state import load_population
+from kmyriad.training.jumpstart import config_of, task_of
 
 GOAL = (0.0, 2.0)
 EPISODES = 50

@@ -12,8 +12,8 @@ from rich.progress import track
 from rich.table import Column, Table
 
 from kmyriad.envs import IDS
-from kmyriad.envs.mujoco_vector import MujocoVectorEnv
 from kmyriad.envs.rendering import RenderError
+from kmyriad.envs.vector_env import MujocoVectorEnv
 
 GOALS = {"ant-empty": (6, 3), "ant-maze": (0, 8), "ant-cave": (6, 8), "ant-pyramid": (8, 6), "point-maze": (0, 2)}
 

@@ -12,11 +12,11 @@ from kmyriad.errors import TrainingStoppedError, UsageError
 from kmyriad.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from kmyriad.evaluating import evaluate
-    from kmyriad.jumpstarting import jumpstart
-    from kmyriad.pretraining import pretrain
-    from kmyriad.runs import Run, list_runs, open_run
-    from kmyriad.training_state import load_population
+    from kmyriad.evaluation.evaluate import evaluate
+    from kmyriad.runs.run import Run, list_runs, open_run
+    from kmyriad.runs.state import load_population
+    from kmyriad.training.jumpstart import jumpstart
+    from kmyriad.training.pretrain import pretrain
 
 __all__ = [
     "Run",
@@ -32,13 +32,13 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Run": "kmyriad.runs",
-    "evaluate": "kmyriad.evaluating",
-    "jumpstart": "kmyriad.jumpstarting",
-    "list_runs": "kmyriad.runs",
-    "load_population": "kmyriad.training_state",
-    "open_run": "kmyriad.runs",
-    "pretrain": "kmyriad.pretraining",
+    "Run": "kmyriad.runs.run",
+    "evaluate": "kmyriad.evaluation.evaluate",
+    "jumpstart": "kmyriad.training.jumpstart",
+    "list_runs": "kmyriad.runs.run",
+    "load_population": "kmyriad.runs.state",
+    "open_run": "kmyriad.runs.run",
+    "pretrain": "kmyriad.training.pretrain",
 }
 """Names that need torch, which takes seconds to import: fetched when first used."""
 

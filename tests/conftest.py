@@ -5,9 +5,9 @@ import torch
 from gymnasium.vector import VectorEnv
 
 import kmyriad  # noqa: F401  (registers the ids)
-from kmyriad.envs.mujoco_vector import MujocoVectorEnv
 from kmyriad.envs.rendering import RenderError
-from kmyriad.population import Population
+from kmyriad.envs.vector_env import MujocoVectorEnv
+from kmyriad.population.population import Population
 
 
 @pytest.fixture(autouse=True)

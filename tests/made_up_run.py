@@ -5,9 +5,9 @@ import json
 import numpy as np
 import torch
 
-from kmyriad.checkpoint import Checkpoint, write_checkpoint
 from kmyriad.config import PretrainConfig
-from kmyriad.runs import append_metrics, create_run
+from kmyriad.runs.run import append_metrics, create_run
+from kmyriad.runs.tensor_file import Checkpoint, write_checkpoint
 
 STEPS = 60
 SPEED = 0.19

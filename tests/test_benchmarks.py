@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kmyriad import pretraining
-from kmyriad.particles import estimate_novelty
-from kmyriad.rollout import Visits
+from kmyriad.objective.rewards import estimate_novelty
+from kmyriad.rollout.collect import Visits
+from kmyriad.training import pretrain as pretraining
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

@@ -12,10 +12,9 @@ import numpy as np
 from mujoco.batch import Batch
 from numpy.typing import NDArray
 
-from kmyriad.envs.features import Feature, FeatureTable
-from kmyriad.envs.mirrors import Mirror, SignedOrder
-from kmyriad.envs.terrains import ARENA_BYTES, Terrain
-from kmyriad.envs.turning import Turning
+from kmyriad.envs.symmetry import Mirror, SignedOrder, Turning
+from kmyriad.envs.terrain import ARENA_BYTES, Terrain
+from kmyriad.envs.world import Feature, FeatureTable
 
 LEGS = {"front_left": (1, 1), "front_right": (-1, 1), "back_left": (-1, -1), "back_right": (1, -1)}
 """Leg names (those of Isaac's asset) and the signs of their x and y. Joints and actions go leg by leg: hip, ankle."""

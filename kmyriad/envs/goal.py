@@ -1,10 +1,19 @@
-"""The sparse goal task: where the goal is, whether it can be reached, whether a robot is there."""
+"""The sparse goal task: where the goal is, whether it can be reached, whether a robot is there; sets of goals."""
+
+import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kmyriad.envs.terrains import Terrain
+from kmyriad.envs.terrain import Terrain
 from kmyriad.errors import UsageError
+
+AFFORDABLE = 4.5
+"""Metres: the paper's radius within which PPO finds goals without pretraining."""
+
+TRIES = 10_000
+"""Points drawn before it is said that there are no goals."""
 
 
 def parse_goals(goal: ArrayLike | None, num_envs: int, terrain: Terrain, radius: float) -> NDArray[np.float64] | None:
@@ -57,3 +66,37 @@ def _why_not(goal: NDArray[np.float64], terrain: Terrain) -> str:
 def distance_to_goals(positions: NDArray[np.float64], goals: NDArray[np.float64]) -> NDArray[np.float64]:
     """(n,), metres from positions (n, 3) to goals: in the plane for goals (x, y), in space for (x, y, z)."""
     return np.linalg.norm(positions[:, : goals.shape[1]] - goals, axis=1)
+
+
+@dataclass(frozen=True)
+class Annulus:
+    """The ring around the start that goals are drawn in, metres."""
+
+    inner: float
+    outer: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.inner < self.outer < math.inf:
+            raise UsageError(f"an annulus needs 0 <= inner < outer, metres; got {self.inner:g} and {self.outer:g}")
+
+
+def draw_goals(terrain: Terrain, annulus: Annulus, count: int, radius: float, seed: int = 0) -> NDArray[np.float64]:
+    """(count, 2), reachable goals, even over the area of `annulus` around the start.
+
+    `radius` is that of the goals: none is drawn that the robot would already stand in at the start.
+    """
+    if count < 1:
+        raise UsageError(f"the number of goals must be at least 1; got {count}")
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, count])))
+    start = np.array(terrain.start)
+    inner = min(max(annulus.inner, radius), annulus.outer)
+    distance = np.sqrt(rng.uniform(inner**2, annulus.outer**2, TRIES))
+    angle = rng.uniform(0, 2 * np.pi, TRIES)
+    points = start + distance[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    goals = points[is_reachable(points, terrain, radius)][:count]
+    if annulus.outer <= radius or len(goals) < count:
+        raise UsageError(
+            f"no {count} goals can be reached between {annulus.inner:g} and {annulus.outer:g} m from the start of"
+            f" terrain {terrain.name!r}; widen the annulus"
+        )
+    return goals

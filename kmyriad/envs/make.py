@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from kmyriad.envs.ant import Ant
-from kmyriad.envs.maps import Cell, GridMap, Rows, named_map, parse_map
-from kmyriad.envs.mujoco_single import MujocoEnv
-from kmyriad.envs.mujoco_vector import MujocoVectorEnv
+from kmyriad.envs.maze import Cell, GridMap, Rows, named_map, parse_map
 from kmyriad.envs.point_maze import CELL, WALL_HEIGHT, PointMaze
-from kmyriad.envs.terrains import MAZE_CELL, TERRAINS, maze_of, walled
+from kmyriad.envs.single_env import MujocoEnv
+from kmyriad.envs.terrain import MAZE_CELL, TERRAINS, maze_of, walled
+from kmyriad.envs.vector_env import MujocoVectorEnv
 from kmyriad.envs.world import World
 from kmyriad.errors import UsageError, nearest_name
 

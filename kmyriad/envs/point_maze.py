@@ -8,8 +8,8 @@ import numpy as np
 from mujoco.batch import Batch
 from numpy.typing import NDArray
 
-from kmyriad.envs.features import Feature, FeatureTable
-from kmyriad.envs.terrains import ARENA_BYTES, Terrain
+from kmyriad.envs.terrain import ARENA_BYTES, Terrain
+from kmyriad.envs.world import Feature, FeatureTable
 
 CELL = 1.0
 WALL_HEIGHT = 0.4

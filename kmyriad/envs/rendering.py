@@ -11,7 +11,7 @@ from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from kmyriad.envs.mujoco_warnings import silenced
-from kmyriad.envs.terrains import Terrain
+from kmyriad.envs.terrain import Terrain
 from kmyriad.envs.world import World
 from kmyriad.errors import UsageError, nearest_name
 

@@ -1,16 +1,80 @@
-"""What an environment is made of, apart from the engine that steps it."""
+"""What an environment is made of, apart from the engine that steps it, and names for its numbers."""
 
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 from numpy.typing import NDArray
 
-from kmyriad.envs.features import FeatureTable
-from kmyriad.envs.mirrors import Mirror
-from kmyriad.envs.terrains import Terrain
-from kmyriad.envs.turning import Turning
+from kmyriad.envs.symmetry import Mirror, Turning
+from kmyriad.envs.terrain import Terrain
+from kmyriad.errors import UsageError, nearest_name
+
+Source = Literal["observation", "qpos", "qvel"]
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A named part of the observation, or of the simulator's positions or velocities."""
+
+    name: str
+    size: int
+    unit: str
+    meaning: str
+    bound: float
+    """Largest magnitude in a healthy simulation; a replica that goes beyond it has diverged."""
+    source: Source = "observation"
+    start: int = 0
+    """First index within the source. Observation features are laid out one after the other by `FeatureTable`."""
+
+    @property
+    def slice(self) -> slice:
+        return slice(self.start, self.start + self.size)
+
+
+class FeatureTable(Mapping[str, Feature]):
+    """Features by name, in order. Those of the observation come first and fill it without a gap."""
+
+    def __init__(self, observed: Sequence[Feature], extra: Sequence[Feature] = ()) -> None:
+        starts = np.cumsum([0, *(feature.size for feature in observed)])
+        placed = [
+            Feature(f.name, f.size, f.unit, f.meaning, f.bound, "observation", int(start))
+            for f, start in zip(observed, starts[:-1], strict=True)
+        ]
+        self._features = {feature.name: feature for feature in (*placed, *extra)}
+        self.observation_size = int(starts[-1])
+        self.observation_bounds = np.concatenate([np.full(f.size, f.bound, np.float32) for f in observed])
+        """(observation_size,), the largest magnitude of each number."""
+
+    def __getitem__(self, name: str) -> Feature:
+        if name not in self._features:
+            raise UsageError(f"unknown feature {name!r}{nearest_name(name, self._features)}")
+        return self._features[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._features)
+
+    def __len__(self) -> int:
+        return len(self._features)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._features
+
+    def read(self, names: Sequence[str], sources: Mapping[Source, NDArray[Any]]) -> NDArray[np.float32]:
+        """(n, d), the named features side by side, from `sources`: arrays (n, ...) by source."""
+        if isinstance(names, str) or not names:
+            raise UsageError(f"features must be a list of at least one name, such as ['x', 'y']; got {names!r}")
+        features = [self[name] for name in names]
+        return np.concatenate([sources[f.source][:, f.slice] for f in features], axis=1, dtype=np.float32)
+
+    def as_rows(self) -> list[tuple[str, str, str, str]]:
+        """(name, where, unit, meaning) of every feature, for tables in the docs and on the terminal."""
+        return [
+            (f.name, f"{f.source}[{f.start}:{f.start + f.size}]", f.unit, f.meaning) for f in self._features.values()
+        ]
 
 
 class World(Protocol):

@@ -11,11 +11,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 from numpy.typing import ArrayLike, NDArray
 
+from kmyriad.envs.goal import AFFORDABLE
 from kmyriad.envs.world import World
 from kmyriad.errors import UsageError
 from kmyriad.figures.ground import BAR, Extent, check_extent, colour_bar, fit_extent, map_panels, mark_start, middle_of
 from kmyriad.figures.look import COLUMN, TEXT
-from kmyriad.goals import AFFORDABLE
 
 GOAL_COLOUR = "#0072B2"
 

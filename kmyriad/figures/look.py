@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kmyriad.errors import UsageError
-from kmyriad.files import write_atomically
+from kmyriad.runs.files import write_atomically
 
 COLUMN = 3.4
 """Width of a paper's column, inches."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmyriad.errors import UsageError, nearest_name
-from kmyriad.intervals import t_margin
+from kmyriad.evaluation.statistics import t_margin
 
 Rows = Sequence[Mapping[str, Any]]
 """One seed: plain rows such as `Run.metrics()` gives, in any order. None and NaN stand for what was not measured."""

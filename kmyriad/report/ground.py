@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kmyriad.envs.terrains import Terrain
+from kmyriad.envs.terrain import Terrain
 from kmyriad.envs.world import World
 from kmyriad.figures.ground import Extent, fit_extent
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from kmyriad.errors import UsageError
-from kmyriad.files import write_atomically
 from kmyriad.report.attempt import attempt
 from kmyriad.report.section import section_of
 from kmyriad.report.videos import find_videos, pack_video
-from kmyriad.runs import Run
+from kmyriad.runs.files import write_atomically
+from kmyriad.runs.run import Run
 from kmyriad.version import VERSION
 
 SIZE = 5_000_000

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kmyriad.rollout import Visits
+from kmyriad.rollout.collect import Visits
 
 ERROR = 0.1
 """Metres, per metre of the goal's radius, that a straight line between kept points may miss a point left out by."""

@@ -11,20 +11,20 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from rich.markup import escape
 
-from kmyriad.checkpoint import newest_checkpoint
 from kmyriad.config import even_split
 from kmyriad.envs import IDS, find_id
-from kmyriad.envs.mujoco_vector import MujocoVectorEnv
+from kmyriad.envs.vector_env import MujocoVectorEnv
 from kmyriad.errors import UsageError
-from kmyriad.evaluating import EPISODES, Evaluation, evaluate, stored_evaluation
+from kmyriad.evaluation.evaluate import EPISODES, Evaluation, evaluate, stored_evaluation
+from kmyriad.evaluation.statistics import smoothed
 from kmyriad.figures.colours import head_colour
-from kmyriad.metrics import smoothed
-from kmyriad.progress import say
 from kmyriad.report.attempt import attempt
 from kmyriad.report.ground import pack_ground
 from kmyriad.report.paths import pack_paths, settled
 from kmyriad.report.words import jumpstart_summary, number, point, pretraining_summary
-from kmyriad.runs import Run
+from kmyriad.runs.progress import say
+from kmyriad.runs.run import Run
+from kmyriad.runs.tensor_file import newest_checkpoint
 
 CURVE_POINTS = 2000
 """Points of a curve, at most."""

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-from kmyriad.runs import Run
+from kmyriad.runs.run import Run
 
 
 def find_videos(run: Run) -> list[Path]:

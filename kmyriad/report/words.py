@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from kmyriad.metrics import smoothed
+from kmyriad.evaluation.statistics import smoothed
 
 WORLDS = {
     "ant-empty": "the Ant on open flat ground",

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kmyriad.config import ActorCriticSettings
-from kmyriad.critic import Critic
-from kmyriad.population import Population
-from kmyriad.rollout import ParallelTrajectory
-from kmyriad.updates.ascent import UpdateReport, change, to_go
+from kmyriad.population.network import Critic
+from kmyriad.population.population import Population
+from kmyriad.rollout.collect import ParallelTrajectory
+from kmyriad.updates.gradient import UpdateReport, change, to_go
 
 RATE_FACTOR = 1.5
 """The learning rate moves by this factor, whenever the KL is off its target by more than a factor of 2."""

@@ -4,10 +4,10 @@ import math
 
 import torch
 
-from kmyriad.particles import Estimate
-from kmyriad.population import Population
-from kmyriad.rollout import ParallelTrajectory
-from kmyriad.updates.ascent import UpdateReport, accumulate, change, to_go
+from kmyriad.objective.rewards import Estimate
+from kmyriad.population.population import Population
+from kmyriad.rollout.collect import ParallelTrajectory
+from kmyriad.updates.gradient import UpdateReport, accumulate, change, to_go
 
 SAMPLE = 16_384
 """Steps on which the update's KL is looked at afterwards."""

@@ -6,11 +6,11 @@ import math
 import torch
 from torch import Tensor
 
-from kmyriad.entropy.estimators import effective_sample_size, neighbourhood_kl, weighted_knn_entropy
-from kmyriad.particles import Estimate
-from kmyriad.population import Population
-from kmyriad.rollout import ParallelTrajectory
-from kmyriad.updates.ascent import UpdateReport, accumulate, log_probs_now, to_go
+from kmyriad.objective.entropy import effective_sample_size, neighbourhood_kl, weighted_knn_entropy
+from kmyriad.objective.rewards import Estimate
+from kmyriad.population.population import Population
+from kmyriad.rollout.collect import ParallelTrajectory
+from kmyriad.updates.gradient import UpdateReport, accumulate, log_probs_now, to_go
 
 HALVINGS = 8
 """A step that leaves the trust region is tried again at half the rate, so many times at most per epoch."""

@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from kmyriad.envs.mujoco_vector import MujocoVectorEnv
+from kmyriad.envs.vector_env import MujocoVectorEnv
 
 Controller = Callable[[int, NDArray[np.float32]], NDArray[np.float64]]
 """From the step number and observations (n, 62) to actions (n, 8)."""

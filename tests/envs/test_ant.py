@@ -5,7 +5,7 @@ import torch
 
 from kmyriad.envs.ant import FEATURES, LEGS, TURNING, mirror
 from kmyriad.envs.make import ant_world
-from kmyriad.views import Turns
+from kmyriad.population.frames import Turns
 from tests.conftest import random_actions
 
 

@@ -8,7 +8,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import gymnasium_robotics
 
-from kmyriad.envs.maps import MAPS
+from kmyriad.envs.maze import MAPS
 
 
 @pytest.mark.parametrize(("name", "peer_id"), [("u", "PointMaze_UMaze-v3"), ("medium", "PointMaze_Medium-v3")])

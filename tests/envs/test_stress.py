@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kmyriad.envs.terrains import TERRAINS
+from kmyriad.envs.terrain import TERRAINS
 from tests.envs.stress import CONTROLLERS, assert_sound
 
 IDS = {terrain: f"kmyriad/Ant{terrain.capitalize()}-v0" for terrain in TERRAINS}

@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from kmyriad.envs import IDS
-from kmyriad.goals import Annulus, draw_goals
+from kmyriad.envs.goal import Annulus, draw_goals
 from tests.conftest import random_actions
 
 ALL = pytest.mark.parametrize("env_id", IDS.values(), ids=IDS.keys())

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from kmyriad.config import ActorCriticSettings
-from kmyriad.critic import Critic
-from kmyriad.population import Categorical
+from kmyriad.population.distributions import Categorical
+from kmyriad.population.network import Critic
 from kmyriad.updates import actor_critic as module
 from kmyriad.updates.actor_critic import actor_critic, gae, standardised
 from tests.updates.test_updates import AGENTS, PER_AGENT, SPACES, STEPS, problem

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 import torch
 
-from kmyriad.entropy.estimators import weighted_knn_entropy
-from kmyriad.particles import estimate_entropy
-from kmyriad.population import Population, action_spec
-from kmyriad.rollout import ParallelTrajectory, Visits
+from kmyriad.objective.entropy import weighted_knn_entropy
+from kmyriad.objective.rewards import estimate_entropy
+from kmyriad.population.distributions import action_spec
+from kmyriad.population.population import Population
+from kmyriad.rollout.collect import ParallelTrajectory, Visits
 from kmyriad.updates import trust_region as trust_region_module
-from kmyriad.updates.ascent import accumulate, to_go
+from kmyriad.updates.gradient import accumulate, to_go
 from kmyriad.updates.reinforce import reinforce
 from kmyriad.updates.trust_region import _coefficients, _log_weights, trust_region
 

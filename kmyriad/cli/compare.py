@@ -1,0 +1,157 @@
+"""`kmyriad compare`."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from kmyriad.cli.output import output, write_json
+from kmyriad.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+    from kmyriad.evaluation.comparison import Comparison, Group
+    from kmyriad.evaluation.evaluate import Evaluation
+    from kmyriad.evaluation.statistics import Mean
+    from kmyriad.runs.run import Run
+
+PRETRAINING = {
+    "entropy": ("entropy", ".2f"),
+    "kl_between_heads": ("KL between heads", ".2f"),
+    "kl_floor": ("KL of equal heads", ".2f"),
+    "covered_cells": ("covered cells", ".0f"),
+    "env_steps": ("env steps", ",.0f"),
+}
+JUMPSTARTS = {
+    "final_success": ("success at the end", ".2f"),
+    "area": ("mean success", ".2f"),
+    "steps_to_half": ("env steps to 50 %", ",.0f"),
+    "env_steps": ("env steps", ",.0f"),
+}
+"""Columns of the tables: measure to title and format."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """Compare runs: means and 95 % intervals (Student t) over seeds.
+
+    Pretraining runs are grouped by environment, update rule and number of agents, jump-starts by environment and init.
+    """
+
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN RUN ...")]
+    """Folders of runs."""
+    json: Path | None = None
+    """A file for the numbers."""
+    figures: Path | None = None
+    """A folder for figures, as PNG and SVG."""
+    threads: int | None = None
+    """CPU threads; none takes all cores. Changes no number."""
+
+
+def run(arguments: list[str]) -> None:
+    command = tyro.cli(Command, args=arguments, prog="kmyriad compare")
+    if not command.folders:
+        raise UsageError("name the folders of at least one run:  kmyriad compare runs/A runs/B runs/C")
+    from rich.markup import escape
+
+    from kmyriad.evaluation.comparison import compare
+    from kmyriad.evaluation.evaluate import current_evaluation
+    from kmyriad.runs.progress import say
+    from kmyriad.runs.run import open_run
+
+    def evaluation_of(one: "Run") -> "Evaluation":
+        say(f"looking at {escape(str(one.path))}")
+        return current_evaluation(one, command.threads)
+
+    found = compare([open_run(folder) for folder in command.folders], evaluation_of)
+    console = output()
+    for groups, what, columns in (
+        (found.pretraining, "pretraining", PRETRAINING),
+        (found.jumpstarts, "jump-start", JUMPSTARTS),
+    ):
+        if groups:
+            count = sum(len(group.runs) for group in groups)
+            sentence = f"{_number(count, f'{what} run')} in {_number(len(groups), 'group')}: mean ± 95 % interval."
+            console.print(sentence, highlight=False)
+            console.print(_table(groups, columns))
+            for group in groups:
+                for doubt in group.doubts:
+                    name = escape(f"{group.name['env']}, {group.label}")
+                    console.print(f"[yellow]Careful with {name}:[/] {escape(doubt)}.", highlight=False)
+    if command.json is not None:
+        write_json(command.json, found.as_json())
+        say(f"wrote {escape(str(command.json))}")
+    if command.figures is not None:
+        from kmyriad.figures import save
+
+        for name, figure in _draw(found).items():
+            for path in save(figure, command.figures / name):
+                say(f"wrote {escape(str(path))}")
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _table(groups: "list[Group]", columns: dict[str, tuple[str, str]]) -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Column, Table
+
+    names = (Column(name, overflow="fold") for name in groups[0].name)
+    titles = (Column(title, justify="right", overflow="fold") for title, _ in columns.values())
+    table = Table(*names, Column("runs", justify="right"), *titles, box=SIMPLE_HEAD)
+    for group in groups:
+        runs = len(group.runs)
+        cells = (_cell(group.mean(measure), runs, form) for measure, (_, form) in columns.items())
+        table.add_row(*map(str, group.name.values()), str(runs), *cells)
+    return table
+
+
+def _cell(mean: "Mean | None", runs: int, form: str) -> str:
+    if mean is None:
+        return "-"
+    return mean.text(form) + (f" ({mean.count} of {runs})" if mean.count < runs else "")
+
+
+def _draw(found: "Comparison") -> "dict[str, Figure]":
+    """A figure per environment and kind of run."""
+    from kmyriad import figures
+
+    drawn = {}
+    for env, groups in _by_world(found.pretraining).items():
+        curves = {group.label: [run.metrics() for run in group.runs] for group in groups}
+        drawn[f"{env}-entropy"] = figures.entropy_curves(curves)
+        budgets = {group.label: _budgets(group) for group in groups}
+        if all(_is_series(seeds) for seeds in budgets.values()):
+            drawn[f"{env}-budget"] = figures.entropy_by_budget(budgets)
+    for env, groups in _by_world(found.jumpstarts).items():
+        curves = {group.label: [run.metrics() for run in group.runs] for group in groups}
+        drawn[f"{env}-success"] = figures.success_curves(curves)
+    return drawn
+
+
+def _by_world(groups: "list[Group]") -> "dict[str, list[Group]]":
+    """Groups by the name of their environment, made fit for a file."""
+    worlds = defaultdict(list)
+    for group in groups:
+        worlds["".join(letter if letter.isalnum() else "-" for letter in group.name["env"])].append(group)
+    return worlds
+
+
+def _budgets(group: "Group") -> list[list[dict[str, float | None]]]:
+    """For each seed, the entropies reached by its runs of different lengths."""
+    seeds = defaultdict(list)
+    for run, values in zip(group.runs, group.values, strict=True):
+        episodes = (values["env_steps"] or 0) / run.config["horizon"]
+        seeds[run.config.get("seed")].append({"episodes": episodes, "entropy": values["entropy"]})
+    return [*seeds.values()]
+
+
+def _is_series(seeds: list[list[dict[str, float | None]]]) -> bool:
+    """Whether all seeds were trained with the same budgets, more than one."""
+    budgets = [{row["episodes"] for row in rows} for rows in seeds]
+    return len(budgets[0]) > 1 and all(one == budgets[0] for one in budgets)

@@ -1,0 +1,1 @@
+"""From visited states to rewards: nearest neighbours, entropy, how far agents differ."""

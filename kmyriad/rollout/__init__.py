@@ -1,0 +1,1 @@
+"""Replicas of an environment, and what all agents do in them."""

@@ -1,0 +1,113 @@
+"""Data collection: what all replicas do in one epoch, every agent on its own share of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kmyriad.population.population import Population
+from kmyriad.rollout.randomness import action_noise
+from kmyriad.rollout.replicas import Replicas
+
+
+@dataclass(frozen=True)
+class Visits:
+    """Where m agents went in p replicas each, L steps long: all that an entropy is estimated from."""
+
+    features: NDArray[np.float32]
+    """(m, p, L, f), the entropy features."""
+    xy: NDArray[np.float32] | None
+    """(m, p, L, 2), positions, or None where there are none."""
+    sound: NDArray[np.bool_]
+    """(m, p, L), which states count."""
+
+
+@dataclass(frozen=True)
+class ParallelTrajectory:
+    """One epoch of m agents on p replicas each, L steps long. Replica i = agent * p + (its place) is agent i // p's."""
+
+    observations: Tensor
+    """(m, p, L, d), what the agents saw."""
+    actions: Tensor
+    """(m, p, L, a), raw actions."""
+    log_probs: Tensor
+    """(m, p, L), of the raw actions under the policy that took them."""
+    features: NDArray[np.float32]
+    """(m, p, L, f), the particles: entropy features of the state that each step led to."""
+    xy: NDArray[np.float32] | None
+    """(m, p, L, 2), positions, or None where there are none."""
+    ends: NDArray[np.bool_]
+    """(m, p, L), the episode ended with this step."""
+    terminated: NDArray[np.bool_]
+    """(m, p, L), it ended for good, not just for lack of time."""
+    success: NDArray[np.bool_]
+    """(m, p, L), the task was solved in this episode, up to this step."""
+    sound: NDArray[np.bool_]
+    """(m, p, L), False where the replica's physics had broken: not a particle, and no reason to update."""
+    rewards: NDArray[np.float32]
+    """(m, p, L), the environment's own; pretraining never looks at them."""
+    ages: NDArray[np.int64]
+    """(m, p, L), how many steps the episode had had before this one."""
+    arrivals: Tensor | None
+    """(m, p, L, d), what was to be seen after each step, before an ended episode started again; kept on request."""
+
+    @property
+    def steps(self) -> int:
+        return self.sound.size
+
+    @property
+    def visits(self) -> Visits:
+        return Visits(self.features, self.xy, self.sound)
+
+
+def collect(
+    replicas: Replicas, population: Population, steps: int, seed: int, epoch: int, *, keep_arrivals: bool = False
+) -> ParallelTrajectory:
+    """Let every agent act for `steps` steps in its replicas, from wherever they are."""
+    agents = population.agents
+    share = (agents, replicas.count // agents)
+    size = population.actions.size
+    observations = torch.empty(*share, steps, replicas.observation_size)
+    actions = torch.empty(*share, steps, size)
+    log_probs = torch.empty(*share, steps)
+    features = np.empty((replicas.count, steps, replicas.feature_size), np.float32)
+    xy = np.empty((replicas.count, steps, 2), np.float32) if replicas.has_xy else None
+    rewards = np.empty((replicas.count, steps), np.float32)
+    ages = np.empty((replicas.count, steps), np.int64)
+    ends, terminated, success, sound = (np.empty((replicas.count, steps), bool) for _ in range(4))
+    arrivals = torch.empty_like(observations) if keep_arrivals else None
+    noise = torch.from_numpy(action_noise(seed, epoch, replicas.count, steps, population.actions))
+    with torch.inference_mode():
+        layers = population.agents_layers()
+        for step in range(steps):
+            seen = torch.from_numpy(replicas.observation).view(*share, -1)
+            policy = population(seen, layers)
+            raw = policy.sample(noise[step].view(*share, size))
+            observations[:, :, step], actions[:, :, step] = seen, raw
+            log_probs[:, :, step] = policy.log_prob(raw)
+            ages[:, step] = replicas.age
+            arrival = replicas.step(population.actions.squash(raw.view(replicas.count, size).numpy()))
+            features[:, step], rewards[:, step] = arrival.features, arrival.reward
+            ends[:, step], terminated[:, step] = arrival.ended, arrival.terminated
+            success[:, step], sound[:, step] = arrival.success, arrival.sound
+            if arrivals is not None:
+                arrivals[:, :, step] = torch.from_numpy(arrival.observation).view(*share, -1)
+            if xy is not None and arrival.xy is not None:
+                xy[:, step] = arrival.xy
+    by_agent = (*share, steps)
+    return ParallelTrajectory(
+        observations,
+        actions,
+        log_probs,
+        features.reshape(*by_agent, -1),
+        None if xy is None else xy.reshape(*by_agent, 2),
+        ends.reshape(by_agent),
+        terminated.reshape(by_agent),
+        success.reshape(by_agent),
+        sound.reshape(by_agent),
+        rewards.reshape(by_agent),
+        ages.reshape(by_agent),
+        arrivals,
+    )

@@ -1,0 +1,1 @@
+"""Run folders: settings, metrics, checkpoints, and how a run goes on."""

@@ -1,0 +1,1 @@
+"""The two loops: pretraining without reward, and the jump-start."""

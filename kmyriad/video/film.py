@@ -1,0 +1,285 @@
+"""What the heads of a run do, as moving pictures: all in one scene, or side by side."""
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from matplotlib.colors import to_rgb
+from numpy.typing import NDArray
+
+from kmyriad.envs import IDS, find_id
+from kmyriad.envs.rendering import fixed_view
+from kmyriad.envs.scene import Box, CrowdRenderer, view_of
+from kmyriad.envs.vector_env import MujocoVectorEnv
+from kmyriad.errors import UsageError
+from kmyriad.figures import head_colour
+from kmyriad.population.population import Population
+from kmyriad.rollout.randomness import action_noise
+from kmyriad.rollout.replicas import Replicas, make_replicas
+from kmyriad.runs.run import Run
+from kmyriad.runs.state import load_population
+from kmyriad.video.captions import Picture, labelled, legend, resized, side_by_side, tiled, titled
+
+Layout = Literal["scene", "grid"]
+Camera = Literal["follow", "top"]
+
+MOST_HEADS = 9
+"""Shown where nothing else is asked for."""
+
+SCENE, HALF_SCENE = (800, 600), (600, 560)
+"""Pixels (width, height) of a scene alone and of one of two."""
+
+GRID, LARGEST_TILE = 720, 480
+"""Pixels of a grid's side, about, and of a picture in it, at most."""
+
+FASTEST = 30.0
+"""Pictures per second, at most: of worlds with more control steps per second some are left out."""
+
+EASE = 0.12
+"""Part of the way that the camera of a scene goes in one picture to where it should be."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The heads of a run that act."""
+
+    run: Run
+    population: Population
+    """These heads only."""
+    heads: tuple[int, ...]
+    """Their numbers in the run."""
+    colours: tuple[str, ...]
+    left_out: int
+    """How many heads were cut because nobody asked for them."""
+
+    @property
+    def labels(self) -> list[str]:
+        return [f"head {head}" for head in self.heads]
+
+
+@dataclass(frozen=True)
+class Film:
+    frames: Iterator[Picture]
+    """Each made when it is asked for."""
+    count: int
+    fps: float
+
+
+def choose_heads(run: Run, heads: Sequence[int] | None = None) -> Cast:
+    """The heads asked for, or the first nine."""
+    population = load_population(run)
+    count = population.agents
+    chosen = tuple(range(min(count, MOST_HEADS))) if heads is None else tuple(heads)
+    for head in chosen:
+        if not 0 <= head < count:
+            raise UsageError(f"there is no head {head} in {run.path}; it has heads 0 to {count - 1}")
+    colours = tuple(head_colour(head, count) for head in chosen)
+    left_out = count - len(chosen) if heads is None else 0
+    return Cast(run, population.select(chosen), chosen, colours, left_out)
+
+
+def film(
+    casts: Sequence[Cast],
+    *,
+    layout: Layout = "scene",
+    camera: Camera = "follow",
+    goal: Sequence[float] | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+) -> Film:
+    """One run's heads, or those of two next to each other, from reset; by default for one episode."""
+    _check_worlds(casts)
+    task = _task_of(casts, goal)
+    size = SCENE if len(casts) == 1 else HALF_SCENE
+    shots = [_Shot(cast, layout, camera, task, size) for cast in casts]
+    rate = shots[0].rate
+    every = max(1, math.ceil(rate / FASTEST - 1e-6))
+    steps = shots[0].horizon if seconds is None else max(1, round(seconds * rate))
+    pictures = [shot.pictures(steps, every, seed) for shot in shots]
+    captions = _captions(casts)
+    together = (
+        side_by_side([titled(one, text) if text else one for one, text in zip(ones, captions, strict=True)])
+        for ones in zip(*pictures, strict=True)
+    )
+    return Film(together, -(-steps // every), rate / every)
+
+
+class _Shot:
+    """One run's heads on their replicas, before a camera."""
+
+    def __init__(self, cast: Cast, layout: Layout, camera: Camera, task: dict[str, Any], size: tuple[int, int]) -> None:
+        self._cast = cast
+        self.horizon = int(cast.run.config["horizon"])
+        self._replicas = _renderable(cast, self.horizon, task, layout)
+        env = self._replicas.env
+        self._close: Callable[[], None] = self._replicas.close
+        self._draw: Callable[[], Picture]
+        if isinstance(env, MujocoVectorEnv):
+            self.rate = 1 / (env.world.model.opt.timestep * env.world.decimation)
+            goal = np.array(task["goal"], np.float64) if task else None
+            painter = (_Scene if layout == "scene" else _Grid)(cast, env, camera, goal, size)
+            self._draw, self._close = painter.draw, painter.close
+        else:
+            self.rate = float((env.metadata or {}).get("render_fps") or FASTEST)
+            self._draw = lambda: _foreign_grid(cast, env)
+
+    def pictures(self, steps: int, every: int, seed: int) -> Iterator[Picture]:
+        """Play `steps` steps from reset; a picture before each `every`-th of them."""
+        replicas, population = self._replicas, self._cast.population
+        noise = action_noise(seed, 0, replicas.count, steps, population.actions)
+        replicas.start(seed)
+        try:
+            for step in range(steps):
+                if step % every == 0:
+                    yield self._draw()
+                with torch.inference_mode():
+                    policy = population(torch.from_numpy(replicas.observation)[:, None])
+                    raw = policy.sample(torch.from_numpy(noise[step])[:, None])[:, 0]
+                replicas.step(population.actions.squash(raw.numpy()))
+        finally:
+            self._close()
+
+
+class _Scene:
+    """All heads on one terrain, under a camera that backs away as they spread."""
+
+    def __init__(
+        self, cast: Cast, env: MujocoVectorEnv, camera: Camera, goal: NDArray[np.float64] | None, size: tuple[int, int]
+    ) -> None:
+        width, height = size
+        self._env, self._camera, self._goal = env, camera, goal
+        self._colours = [to_rgb(colour) for colour in cast.colours]
+        self._legend = legend(width, cast.labels, cast.colours)
+        self._aspect = width / height
+        self._renderer = CrowdRenderer(env.world, len(cast.heads), width, height)
+        self._seen: Box | None = None
+        self._wanted: Box | None = None
+
+    def draw(self) -> Picture:
+        world, physics = self._env.world, self._env.get_state().physics
+        view = fixed_view(world, "top") if self._camera == "top" else view_of(self._follow(), world, self._aspect)
+        picture = self._renderer.render(physics, self._colours, view, self._goal, self._env.goal_radius)
+        return np.concatenate([picture, self._legend])
+
+    def close(self) -> None:
+        self._renderer.close()
+        self._env.close()
+
+    def _follow(self) -> Box:
+        """The piece of ground to look at: where any robot has been so far, and the goal, reached smoothly."""
+        margin = 1.6 * self._env.world.goal_radius
+        places = self._env.positions[:, :2]
+        low, high = places.min(axis=0) - margin, places.max(axis=0) + margin
+        if self._goal is not None:
+            low, high = np.minimum(low, self._goal[:2] - margin), np.maximum(high, self._goal[:2] + margin)
+        if self._wanted is None or self._seen is None:
+            self._wanted = self._seen = np.array([low, high])
+        self._wanted = np.array([np.minimum(low, self._wanted[0]), np.maximum(high, self._wanted[1])])
+        self._seen = self._seen + EASE * (self._wanted - self._seen)
+        return self._seen
+
+
+class _Grid:
+    """Every head in a picture of its own."""
+
+    def __init__(
+        self, cast: Cast, env: MujocoVectorEnv, camera: Camera, goal: NDArray[np.float64] | None, size: tuple[int, int]
+    ) -> None:
+        self._cast, self._env, self._goal = cast, env, goal
+        self._view = fixed_view(env.world, camera)
+        tile = _tile(len(cast.heads))
+        self._renderer = CrowdRenderer(env.world, 1, tile, tile)
+
+    def draw(self) -> Picture:
+        physics = self._env.get_state().physics
+        tiles = [
+            self._renderer.render(state[None], [to_rgb(colour)], self._view, self._goal, self._env.goal_radius)
+            for state, colour in zip(physics, self._cast.colours, strict=True)
+        ]
+        return _arranged(self._cast, tiles)
+
+    def close(self) -> None:
+        self._renderer.close()
+        self._env.close()
+
+
+def _renderable(cast: Cast, horizon: int, task: dict[str, Any], layout: Layout) -> Replicas:
+    """A replica for each head. Our worlds are drawn by us; any other environment must draw itself."""
+    config = cast.run.config
+    env, settings = str(config["env"]), dict(config.get("env_settings") or {})
+    make: dict[str, Any] = {"horizon": horizon, "features": tuple(config.get("features") or ())}
+    if find_id(env) in IDS.values():
+        return make_replicas(env, len(cast.heads), settings=settings | task, **make)
+    if task:
+        raise UsageError(f"--goal is for our worlds ({', '.join(IDS)}); {env!r} has goals of its own or none")
+    if layout == "scene":
+        raise UsageError(f"only our worlds ({', '.join(IDS)}) can show all heads in one scene; use --layout grid")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # Gymnasium's own words about a mode it does not know
+            return make_replicas(env, len(cast.heads), settings=settings | {"render_mode": "rgb_array"}, **make)
+    except (TypeError, gymnasium.error.Error) as error:
+        raise _cannot_render(env, error) from error
+
+
+def _foreign_grid(cast: Cast, env: gymnasium.vector.VectorEnv[Any, Any, Any]) -> Picture:
+    name = cast.run.config["env"]
+    try:
+        pictures = env.render()
+    except Exception as error:  # whatever its own drawing library raises
+        raise _cannot_render(name, error) from error
+    tile = _tile(len(cast.heads))
+    tiles = []
+    for picture in pictures or [None]:
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+            raise _cannot_render(name, f"it drew {type(picture).__name__}, no picture")
+        tiles.append(resized(picture, tile, tile))
+    return _arranged(cast, tiles)
+
+
+def _cannot_render(env: str, reason: object) -> UsageError:
+    first_line = (str(reason).strip() or type(reason).__name__).splitlines()[0]
+    return UsageError(f"environment {env!r} cannot render pictures (render_mode 'rgb_array'): {first_line}")
+
+
+def _columns(count: int) -> int:
+    return math.ceil(math.sqrt(count))
+
+
+def _tile(count: int) -> int:
+    """Side of one of `count` pictures in a grid, an even number of pixels."""
+    return min(LARGEST_TILE, GRID // _columns(count) // 2 * 2)
+
+
+def _arranged(cast: Cast, tiles: Sequence[Picture]) -> Picture:
+    named = [labelled(*parts) for parts in zip(tiles, cast.labels, cast.colours, strict=True)]
+    return tiled(named, _columns(len(named)))
+
+
+def _task_of(casts: Sequence[Cast], goal: Sequence[float] | None) -> dict[str, Any]:
+    """Settings of the goal task: of the goal asked for, or of the one that the last of the runs was trained for."""
+    config = casts[-1].run.config
+    goal = goal or config.get("goal")
+    if not goal:
+        return {}
+    radius = config.get("goal_radius")
+    return {"goal": list(goal)} | ({} if radius is None else {"goal_radius": radius})
+
+
+def _check_worlds(casts: Sequence[Cast]) -> None:
+    worlds = {find_id(str(cast.run.config["env"])) for cast in casts}
+    if len(worlds) > 1:
+        raise UsageError(f"the runs are of different worlds ({', '.join(sorted(worlds))}); choose two of the same")
+
+
+def _captions(casts: Sequence[Cast]) -> list[str]:
+    """Names above two runs, none above one."""
+    if len(casts) == 1:
+        return [""]
+    is_jumpstart = casts[-1].run.command == "jumpstart"
+    times = ("before: ", "after: ") if is_jumpstart else ("", "")
+    return [time + cast.run.name for time, cast in zip(times, casts, strict=True)]

@@ -1,0 +1,182 @@
+"""`kmyriad compare`: means and intervals, computed by hand."""
+
+import json
+
+import numpy as np
+import pytest
+
+import kmyriad
+from kmyriad.cli import main
+from kmyriad.evaluation.comparison import compare, jumpstart_values
+from kmyriad.evaluation.evaluate import Evaluation, evaluate
+from kmyriad.rollout.collect import Visits
+from kmyriad.runs.run import open_run
+from tests.cli.test_cli import kmyriad as command
+
+T_OF_2_RUNS, T_OF_3_RUNS = 12.7062047362, 4.3026527297
+"""97.5 % quantiles of Student's t with 1 and 2 degrees of freedom, from a table."""
+
+SUCCESS = [None, 0.0, 0.2, 0.4, 0.6, 0.8] + [0.9] * 10
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory):
+    """Two runs that differ in their seed, with small stored evaluations."""
+    settings = {"agents": 2, "replicas": 4, "horizon": 20, "epochs": 1, "trunk": (8,), "adapter": 8, "threads": 1}
+    folder = tmp_path_factory.mktemp("runs")
+    runs = [kmyriad.pretrain("point-maze", seed=seed, out=folder / f"seed-{seed}", **settings) for seed in (0, 1)]
+    for run in runs:
+        evaluate(run, episodes=4, threads=1)
+    return runs
+
+
+def written_run(path, rows, **config):
+    """A run folder made by hand."""
+    (path / "checkpoints").mkdir(parents=True)
+    (path / "config.json").write_text(json.dumps(config))
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return open_run(path)
+
+
+def jumpstart(path, success=SUCCESS, steps=1000, **config):
+    rows = [
+        {"epoch": epoch, "env_steps": epoch * steps, "success": value, "return": 0.0}
+        for epoch, value in enumerate(success, start=1)
+    ]
+    config = {"env": "ant-empty", "goal": [6, 3], "init": "best", "seed": 0} | config
+    return written_run(path, rows, command="jumpstart", **config)
+
+
+def pretraining(path, **config):
+    rows = [{"epoch": epoch, "env_steps": epoch * 1000, "entropy": 1.0 + epoch} for epoch in (1, 2, 3)]
+    return written_run(
+        path, rows, **{"env": "ant-maze", "update": "reinforce", "agents": 2, "horizon": 100, "seed": 0, **config}
+    )
+
+
+def looked_at(entropies, env_steps=5000):
+    """What stands for evaluations: run name to entropy."""
+    visits = Visits(np.zeros((2, 3, 4, 2), np.float32), None, np.ones((2, 3, 4), bool))
+    kl = {"kl_between_heads": [1.0, 2.0], "kl_floor": 0.25}
+    return lambda run: Evaluation(visits, {"entropy": entropies[run.name], "env_steps": env_steps, **kl})
+
+
+def test_the_real_command_gives_the_mean_and_interval_of_the_stored_evaluations(seeds, tmp_path):
+    names = [str(run.path) for run in seeds]
+    shown = command("compare", *names, "--json", "c.json", "--figures", "figures", folder=tmp_path).stdout
+    (group,) = json.loads((tmp_path / "c.json").read_text())["pretraining"]
+    assert (group["env"], group["update"], group["agents"]) == ("point-maze decimation=5", "actor_critic", 2)
+    stored = [evaluate(run, episodes=4, threads=1).measures for run in seeds]
+    for name, of in (("entropy", float), ("kl_between_heads", np.mean), ("kl_floor", float), ("covered_cells", float)):
+        a, b = (of(measures[name]) for measures in stored)
+        found = group["measures"][name]
+        assert found["values"] == [a, b]
+        assert found["mean"] == pytest.approx((a + b) / 2)
+        assert found["margin"] == pytest.approx(T_OF_2_RUNS * abs(a - b) / 2)
+        form = ".0f" if name == "covered_cells" else ".2f"
+        assert f"{found['mean']:{form}} ± {found['margin']:{form}}" in shown
+    assert group["doubts"] == []
+    assert shown.startswith("2 pretraining runs in 1 group: mean ± 95 % interval.")
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {
+        "point-maze-decimation-5-entropy.png",
+        "point-maze-decimation-5-entropy.svg",
+    }
+
+
+def test_runs_are_grouped_by_world_update_and_agents(tmp_path):
+    runs = [
+        pretraining(tmp_path / "a", seed=0),
+        pretraining(tmp_path / "b", agents=10),
+        pretraining(tmp_path / "c", seed=1),
+        pretraining(tmp_path / "d", env="ant-cave"),
+        pretraining(tmp_path / "e", env_settings={"size": 7}),
+        pretraining(tmp_path / "f", update="trust_region"),
+    ]
+    groups = compare(runs, looked_at(dict.fromkeys("abcdef", 2.0))).pretraining
+    assert [[run.name for run in group.runs] for group in groups] == [["d"], ["a", "c"], ["b"], ["f"], ["e"]]
+    assert groups[1].mean("entropy").count == 2
+    assert groups[1].mean("covered_cells") is None
+    assert groups[0].mean("kl_between_heads").mean == 1.5
+    assert groups[0].mean("kl_between_heads").margin is None
+
+
+def test_what_makes_a_mean_questionable_is_told(tmp_path):
+    runs = [pretraining(tmp_path / "a"), pretraining(tmp_path / "b", horizon=600)]
+    (group,) = compare(runs, looked_at({"a": 1.0, "b": 2.0})).pretraining
+    assert group.doubts == ["its runs differ in horizon: 100, 600", "some of its runs have the same seed"]
+
+
+def test_success_of_a_jumpstart(tmp_path):
+    values = jumpstart_values(jumpstart(tmp_path / "a"))
+    assert values["final_success"] == pytest.approx(0.9)
+    heights = [0.0, 0.2, 0.4, 0.6, 0.8] + [0.9] * 10
+    assert values["area"] == pytest.approx((sum(heights) - 0.45) / 16)  # from no success at step 0
+    assert values["steps_to_half"] == 7000  # the mean of five epochs
+    assert values["env_steps"] == 16_000
+
+
+def test_a_jumpstart_that_never_learns_has_no_steps_to_half(tmp_path):
+    runs = [
+        jumpstart(tmp_path / "a", seed=0),
+        jumpstart(tmp_path / "b", seed=1, success=[0.1] * 16),
+        jumpstart(tmp_path / "c", seed=2, success=[0.2] * 8 + [0.5] * 8),
+    ]
+    (group,) = compare(runs).jumpstarts
+    final = group.mean("final_success")
+    a, b, c = 0.9, 0.1, 0.2 * 2 / 10 + 0.5 * 8 / 10
+    assert final.mean == pytest.approx((a + b + c) / 3)
+    assert final.margin == pytest.approx(T_OF_3_RUNS * np.std([a, b, c], ddof=1) / 3**0.5)
+    assert (group.mean("steps_to_half").mean, group.mean("steps_to_half").count) == (10_000, 2)
+
+
+def test_mixed_runs_make_two_tables_and_figures(tmp_path, seeds, capsys):
+    folders = [seeds[0].path]
+    folders += [jumpstart(tmp_path / f"best-{seed}", seed=seed).path for seed in (0, 1)]
+    folders += [jumpstart(tmp_path / f"random-{seed}", seed=seed, init="random").path for seed in (0, 1)]
+    main(["compare", *map(str, folders), "--figures", str(tmp_path / "figures"), "--json", str(tmp_path / "c.json")])
+    shown = capsys.readouterr().out
+    assert "1 pretraining run in 1 group" in shown
+    assert "4 jump-start runs in 2 groups" in shown
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert [group["init"] for group in found["jumpstarts"]] == ["best", "random"]
+    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {
+        "point-maze-decimation-5-entropy",
+        "ant-empty-success",
+    }
+
+
+def test_runs_of_several_lengths_make_a_figure_of_budgets(tmp_path):
+    from kmyriad.cli.compare import _draw
+
+    entropies, steps = {}, {}
+    for budget in (1, 4):
+        for seed in (0, 1):
+            run = pretraining(tmp_path / f"{budget}-{seed}", seed=seed)
+            entropies[run.name], steps[run.name] = 2.0 + budget + seed, 1000 * budget
+    runs = [open_run(tmp_path / name) for name in entropies]
+    found = compare(runs, lambda run: looked_at(entropies, steps[run.name])(run))
+    figure = _draw(found)["ant-maze-budget"]
+    (line,) = figure.axes[0].get_lines()
+    np.testing.assert_allclose(line.get_xdata(), [10, 40])
+    np.testing.assert_allclose(line.get_ydata(), [3.5, 6.5])
+    assert "its runs differ in env_steps: 1,000, 4,000" in found.pretraining[0].doubts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name the folders of at least one run"),
+        (["nowhere"], "there is no run folder nowhere"),
+        (["new", "./new"], "is named twice"),
+        (["new"], "new has no success rates yet"),
+        (["bare"], "bare has no checkpoint yet"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, message, tmp_path, monkeypatch, capsys):
+    jumpstart(tmp_path / "new", success=[None])
+    pretraining(tmp_path / "bare")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(["compare", *arguments])
+    assert stopped.value.code == 2
+    assert message in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,165 @@
+import math
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Categorical, Independent, Normal
+
+from kmyriad.errors import UsageError
+from kmyriad.population.distributions import action_spec
+from kmyriad.population.population import Population
+from tests.conftest import are_one_policy
+
+BOX = action_spec(gymnasium.spaces.Box(-1, 1, (3,), np.float32))
+CHOICE = action_spec(gymnasium.spaces.Discrete(4))
+
+
+def population(agents=3, actions=BOX, **settings) -> Population:
+    return Population(agents, 6, actions, trunk=(16, 8), adapter=8, seed=1, **settings)
+
+
+def test_sizes_are_the_papers_by_default():
+    net = Population(10, 62, action_spec(gymnasium.spaces.Box(-1, 1, (8,), np.float32)))
+    shapes = {name: tuple(parameter.shape) for name, parameter in net.named_parameters()}
+    assert shapes["trunk_weights.0"] == (62, 512)
+    assert shapes["trunk_weights.1"] == (512, 256)
+    assert shapes["adapter_weight"] == (10, 256, 256)
+    assert shapes["output_weight"] == (10, 256, 16)
+
+
+def test_one_forward_pass_equals_a_loop_over_heads():
+    net = population()
+    observations = torch.randn(3, 5, 6)
+    policy = net(observations)
+    for head in range(3):
+        alone = net.head(head)(observations[head])
+        torch.testing.assert_close(alone.mean, policy.mean[head])
+        torch.testing.assert_close(alone.log_sigma, policy.log_sigma[head])
+        few = net.select([head])(observations[head : head + 1])
+        torch.testing.assert_close(few.mean[0], policy.mean[head])
+
+
+def test_heads_differ_and_the_seed_decides():
+    observations = torch.randn(1, 4, 6).expand(3, 4, 6)
+    means = population()(observations).mean
+    assert not torch.allclose(means[0], means[1])
+    torch.testing.assert_close(population()(observations).mean, means, rtol=0, atol=0)
+
+
+def test_agents_with_something_in_common_start_as_one_policy():
+    observations = torch.randn(1, 4, 6).expand(3, 4, 6)
+    together = population(own_rate=0.1)
+    assert are_one_policy(together)
+    alone = population(1)(observations[:1]).mean
+    torch.testing.assert_close(together(observations).mean, alone.expand(3, -1, -1))
+
+
+def test_what_is_their_own_counts_by_its_rate_and_what_is_common_for_all():
+    observations = torch.zeros(3, 1, 6)
+    net = population(own_rate=0.1)
+    before = net(observations).mean.detach()
+    net.output_bias.data[1] += 2.0
+    net.common_output_bias.data += 1.0
+    moved = net(observations).mean.detach() - before
+    torch.testing.assert_close(moved, torch.tensor([1.0, 1.2, 1.0]).view(3, 1, 1).expand_as(moved))
+
+
+def test_a_direction_is_a_bias_of_the_adapter():
+    net = population(own_rate=0.1, directions=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]))
+    before = net.agents_layers()["adapter_bias"].detach()
+    net.direction_adapter_bias.data[:] = torch.tensor([1.0, 3.0]).view(2, 1, 1)
+    moved = net.agents_layers()["adapter_bias"].detach() - before
+    torch.testing.assert_close(moved, torch.tensor([1.0, 6.0, 0.0]).view(3, 1, 1).expand_as(moved))
+
+
+def test_with_a_rate_all_layers_know_the_direction():
+    ways = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
+    net = population(own_rate=0.1, directions=ways, direction_rate=0.5)
+    before = {name: layer.detach() for name, layer in net.agents_layers().items()}
+    for name in before:
+        net.get_parameter(f"direction_{name}").data[:] = torch.tensor([1.0, 3.0]).view(2, 1, 1)
+    for name, layer in net.agents_layers().items():
+        moved, rate = layer.detach() - before[name], 1.0 if name == "adapter_bias" else 0.5
+        torch.testing.assert_close(moved, rate * torch.tensor([1.0, 6.0, 0.0]).view(3, 1, 1).expand_as(moved))
+
+
+def test_without_own_adapters_agents_differ_by_biases_and_output_layers_only():
+    net = population(own_rate=0.1, own_adapters=False, directions=torch.randn(3, 2), direction_rate=0.2)
+    for parameter in net.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    differ = {name: not torch.equal(layer[0], layer[1]) for name, layer in net.agents_layers().items()}
+    assert differ == {"adapter_weight": False, "adapter_bias": True, "output_weight": True, "output_bias": True}
+
+
+@pytest.mark.parametrize("own_adapters", [True, False])
+@pytest.mark.parametrize(("directions", "rate"), [(None, 0.0), (torch.randn(3, 2), 0.0), (torch.randn(3, 2), 0.2)])
+def test_heads_of_agents_with_something_in_common_act_the_same_on_their_own(directions, rate, own_adapters):
+    net = population(own_rate=0.1, own_adapters=own_adapters, directions=directions, direction_rate=rate)
+    observations = torch.randn(3, 5, 6)
+    for parameter in net.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    means = net(observations).mean
+    chosen = net.select([2, 0])
+    assert chosen.own_rate is None
+    assert chosen.directions is None
+    torch.testing.assert_close(net(observations, net.agents_layers()).mean, means)
+    torch.testing.assert_close(chosen(observations[[2, 0]]).mean, means[[2, 0]])
+    torch.testing.assert_close(net.head(1)(observations[1]).mean, means[1])
+
+
+def test_sigma_starts_at_its_setting_and_stays_in_bounds():
+    net = population(initial_sigma=0.22, sigma_range=(0.1, 0.5))
+    sigma = net(torch.randn(3, 200, 6)).log_sigma.exp().detach()
+    assert sigma.mean().item() == pytest.approx(0.22, rel=0.05)
+    net.output_bias.data += 10
+    assert net(torch.randn(3, 5, 6)).log_sigma.exp().max().item() == pytest.approx(0.5)
+    net.output_bias.data -= 20
+    assert net(torch.randn(3, 5, 6)).log_sigma.exp().min().item() == pytest.approx(0.1)
+
+
+def test_log_probabilities_are_torchs():
+    policy = population()(torch.randn(3, 5, 6))
+    actions = policy.sample(torch.randn(3, 5, 3))
+    reference = Independent(Normal(policy.mean, policy.log_sigma.exp()), 1)
+    torch.testing.assert_close(policy.log_prob(actions), reference.log_prob(actions))
+    choice = population(actions=CHOICE)(torch.randn(3, 5, 6))
+    picked = choice.sample(torch.from_numpy(CHOICE.noise(np.random.default_rng(0), (3, 5, 4))))
+    torch.testing.assert_close(choice.log_prob(picked), Categorical(logits=choice.logits).log_prob(picked.argmax(-1)))
+
+
+def test_discrete_samples_follow_the_probabilities():
+    logits = torch.tensor([0.0, math.log(2), math.log(5), math.log(2)])
+    net = population(1, CHOICE)
+    net.output_weight.data.zero_()
+    net.output_bias.data[:] = logits
+    noise = torch.from_numpy(CHOICE.noise(np.random.default_rng(0), (1, 20_000, 4)))
+    frequencies = net(torch.zeros(1, 20_000, 6)).sample(noise).mean((0, 1))
+    torch.testing.assert_close(frequencies, torch.tensor([0.1, 0.2, 0.5, 0.2]), atol=0.02, rtol=0)
+
+
+def test_squashing_fills_the_range_of_the_action_space():
+    spec = action_spec(gymnasium.spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 1.0], np.float32)))
+    squashed = spec.squash(np.array([[0.0, 0.0], [50.0, -50.0]], np.float32))
+    np.testing.assert_allclose(squashed, [[0.0, 0.5], [2.0, 0.0]])
+    assert squashed.dtype == np.float32
+    assert CHOICE.squash(np.eye(4, dtype=np.float32)[[2, 0]]).tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (gymnasium.spaces.Box(-np.inf, np.inf, (2,)), "is unbounded"),
+        (gymnasium.spaces.Box(-1, 1, (2, 2)), "is not supported"),
+        (gymnasium.spaces.MultiBinary(3), "is not supported"),
+        (gymnasium.spaces.Discrete(3, start=1), "is not supported"),
+    ],
+)
+def test_other_action_spaces_are_refused(space, message):
+    with pytest.raises(UsageError, match=message):
+        action_spec(space)
+
+
+def test_a_head_out_of_range_is_refused():
+    with pytest.raises(UsageError, match="head must be between 0 and 2; got 3"):
+        population().head(3)

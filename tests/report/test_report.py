@@ -1,0 +1,334 @@
+"""The page's data and words; what a browser makes of it is in test_report_browser.py."""
+
+import base64
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kmyriad
+from kmyriad.cli import main
+from kmyriad.errors import UsageError
+from kmyriad.report import page, section, words, write_report
+from kmyriad.report.paths import ERROR, pack_paths, settled, thinned
+from kmyriad.rollout.collect import Visits
+from kmyriad.runs.run import append_metrics, create_run, open_run
+from tests import walk_env
+from tests.made_up_run import made_up_jumpstart, made_up_run, walks
+
+TINY = {"agents": 2, "replicas": 4, "horizon": 12, "trunk": (8,), "adapter": 8, "critic": (8, 8), "threads": 1}
+HOSTILE = "</script><script>alert(1)</script>\u2028<img src=x onerror=alert(1)>&amp;\"'`$(id)"
+
+
+def data_of(path):
+    """What the page at `path` holds."""
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.DOTALL)
+    return json.loads(text)["runs"]
+
+
+def unpacked(packed):
+    """(m, p, n, 2), metres."""
+    grid = np.frombuffer(base64.b64decode(packed["xy"]), "<i2")
+    shape = packed["heads"], packed["episodes"], len(packed["steps"]), 2
+    return grid.reshape(shape) * packed["scale"] + packed["origin"]
+
+
+def sound(xy):
+    return Visits(xy, xy, np.ones(xy.shape[:3], bool))
+
+
+def test_a_trained_run_is_played_once_and_again_only_when_it_must(tmp_path, capsys):
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", epochs=1, **TINY)
+    out = tmp_path / "report.html"
+    played = []
+    for episodes, epochs in ((4, 1), (4, 1), (None, 1), (6, 1), (6, 2)):
+        if epochs == 2:
+            kmyriad.pretrain(out=run.path, resume=True, epochs=2)
+        capsys.readouterr()
+        main(["report", str(run.path), "--out", str(out), *([] if episodes is None else ["--episodes", str(episodes)])])
+        said = capsys.readouterr().err
+        assert "wrote" in said
+        played.append("playing fresh episodes" in said)
+        (shown,) = data_of(out)
+        assert shown["missing"] == []
+        assert len(shown["heads"]) == 2
+        assert shown["paths"]["episodes"] == shown["episodes"] == (2 if episodes == 4 or episodes is None else 3)
+    assert played == [True, False, False, True, True]
+
+
+def test_an_environment_without_positions_has_a_page_without_maps(tmp_path):
+    walk_env.register()
+    run = kmyriad.pretrain(walk_env.CONTINUOUS, out=tmp_path / "walk", epochs=1, **TINY)
+    write_report([run], tmp_path / "report.html", episodes=4)
+    (shown,) = data_of(tmp_path / "report.html")
+    assert shown["missing"] == ["No maps and no goals to pick: this environment has no x and y."]
+    assert "paths" not in shown
+    assert len(shown["heads"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "metrics", "missing"),
+    [
+        ({"env": "ant-empty", "epochs": 3}, None, ["no entropy yet", "has no checkpoint yet"]),
+        ({}, '{"epoch": 1}\n', ["no entropy yet", "has no checkpoint yet"]),
+        ({"env": 5, "agents": ["x"], "epochs": "many"}, '{"epoch": 1, "entropy"', ["no entropy yet", "agents must be"]),
+        ({"env": "nowhere-v7"}, "{}\n", ["line 1 of", "no entropy yet", "has no checkpoint yet"]),
+        ({"env": "ant-maze"}, '{"epoch": 1, "env_steps": 5, "entropy": null}\n', ["no entropy", "no checkpoint yet"]),
+        ({"command": "jumpstart"}, None, ["no success yet"]),
+        ({"command": "jumpstart", "env": "x", "goal": [1, 2]}, None, ["no success yet", "unknown environment 'x'"]),
+        ({"command": "jumpstart", "env": "ant-maze", "goal": [1, "a"], "init": []}, None, ["no success yet"]),
+        ({"command": "jumpstart", "goal": [1, 2]}, None, ["no success yet", "must name an environment; got None"]),
+    ],
+)
+def test_whatever_a_run_lacks_its_page_says(config, metrics, missing, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if metrics is not None:
+        (tmp_path / "metrics.jsonl").write_text(metrics)
+    write_report([open_run(tmp_path)], tmp_path / "report.html")
+    (shown,) = data_of(tmp_path / "report.html")
+    assert len(shown["missing"]) == len(missing)
+    for sentence, part in zip(shown["missing"], missing, strict=True):
+        assert part in sentence
+    assert shown["summary"]
+
+
+def test_one_head_one_epoch_and_a_stored_evaluation_without_a_checkpoint(tmp_path):
+    run = made_up_run(tmp_path / "run", walks([90]), entropies=[float("nan")])
+    shown = section.section_of(run)
+    assert shown["missing"] == ["No curve: the metrics have no entropy yet."]
+    assert shown["summary"][0].startswith("One head explored without reward: the Ant on open flat ground (ant-empty)")
+    assert "it came to 10 squares of 1 m" in shown["summary"][1]
+
+
+def test_a_damaged_evaluation_is_told(tmp_path):
+    run = made_up_run(tmp_path / "run", walks([90]))
+    run.evaluation_path.write_bytes(b"torn")
+    assert section.section_of(run)["missing"] == [
+        f"No episodes to show: {run.path} has no checkpoint yet; let it train for an epoch first."
+    ]
+
+
+def test_a_jumpstart_shows_its_goal_and_success(tmp_path):
+    made_up_jumpstart(tmp_path / "jump", goal_radius=0.5)
+    shown = section.section_of(open_run(tmp_path / "jump"))
+    assert (shown["kind"], shown["goal"], shown["goal_radius"]) == ("jumpstart", [-4, -8], 0.5)
+    assert shown["curve"]["name"] == "success"
+    assert (shown["curve"]["x"][0], shown["curve"]["y"][-1]) == (1000, 0.7)
+    assert shown["summary"] == [
+        "Learned to reach the goal (-4, -8) m: the Ant in a maze (ant-maze), 5,000 environment steps (10 of 10"
+        " epochs).",
+        "It began with the head that did best on the task, from runs/maze.",
+        "In the last epochs 70% of the episodes reached the goal; it was first half of them or more after 4,000"
+        " environment steps.",
+    ]
+    assert shown["missing"] == []
+    assert "command" not in shown
+
+
+def test_a_jumpstart_without_a_goal_shows_its_return(tmp_path):
+    path = tmp_path / "jump"
+    run = create_run(path, {"command": "jumpstart", "env": "Hopper", "goal": []})
+    append_metrics(run, {"epoch": 1, "env_steps": 10, "success": None, "return": 7.0})
+    shown = section.section_of(run)
+    assert shown["curve"] == {"name": "return", "x": [10], "y": [7.0]}
+    assert shown["missing"] == []
+
+
+def test_long_curves_are_thinned_and_keep_their_end(tmp_path):
+    run = create_run(tmp_path / "long", {"env": "ant-empty"})
+    rows = [{"epoch": i, "env_steps": i, "entropy": float(i)} for i in range(1, 5002)]
+    run.metrics_path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    curve = section.section_of(run)["curve"]
+    assert len(curve["x"]) <= section.CURVE_POINTS
+    assert curve["x"][-1] == 5001
+    assert curve["x"] == sorted(curve["x"])
+
+
+# Words
+
+
+def test_the_sentences_of_a_population():
+    rows = [
+        {"epoch": 1, "env_steps": 10, "entropy": -3.0, "particles": 10},
+        {"epoch": 2, "env_steps": 20, "entropy": 0.5, "particles": 100},
+        {"epoch": 3, "env_steps": 2_345_678, "entropy": 4.25, "particles": 100},
+    ]
+    measures = {
+        "covered_cells": 60,
+        "covered_cells_per_head": [10, 30],
+        "kl_between_heads": [3.0, 0.4],
+        "kl_floor": 0.5,
+    }
+    assert words.pretraining_summary({"env": "ant-maze", "agents": 2, "epochs": 9}, rows, measures, 15, 0.5) == [
+        "2 heads explored without reward: the Ant in a maze (ant-maze), 2.35 million environment steps (3 of 9"
+        " epochs).",
+        "The entropy of the states that all heads visit together rose from 0.50 nats (epoch 2, the first with whole"
+        " episodes) to 4.25 nats.",
+        "In 30 fresh episodes all heads together came to 60 squares of 0.5 m, 2.0 times as many as the best single"
+        " head, head 1, with 30 squares in its 15 episodes.",
+        "The KL of a head's states from those of the others is 1.70 nats on average; heads that all behave alike would"
+        " show 0.50 with as many episodes. Head 1 does not lie above that.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kl", "end"),
+    [
+        ([2.0, 2.0], "Every head lies above that."),
+        ([0.3, 0.4], "By this measure the heads do not differ."),
+        ([9.0, 0.4, 0.3, 9.0], "Heads 1 and 2 do not lie above that."),
+        ([99.0] + [0.1] * 8, "8 of 9 heads do not lie above that."),
+    ],
+)
+def test_the_difference_between_heads_is_told_honestly(kl, end):
+    (*_, sentence) = words.pretraining_summary({}, [], {"kl_between_heads": kl, "kl_floor": 0.5})
+    assert sentence.endswith(end)
+
+
+# Paths
+
+
+def test_paths_come_back_to_the_millimetre():
+    xy = walks([0, 90, 200]) + np.random.default_rng(0).normal(0, 0.3, (3, 4, 60, 2)).astype(np.float32)
+    packed = pack_paths(sound(xy), (0, 0), radius=0.1)
+    assert packed["steps"] == list(range(1, 61))  # nothing can be left out
+    np.testing.assert_allclose(unpacked(packed), xy, atol=1e-3)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 59, 60, 200])
+def test_points_that_lines_make_up_for_are_left_out(steps):
+    xy = walks([0, 90], steps=steps).astype(np.float64)
+    kept = thinned(xy, 0.1)
+    assert (kept[0], kept[-1]) == (0, steps - 1)
+    assert len(kept) <= (13 if steps >= 20 else steps)
+
+
+def test_what_is_left_out_lies_near_the_lines():
+    rng = np.random.default_rng(0)
+    turns = rng.normal(0, 0.1, (4, 5, 300)).cumsum(axis=2)
+    xy = (0.1 * np.stack([np.cos(turns), np.sin(turns)], axis=-1)).cumsum(axis=2)
+    packed = pack_paths(sound(xy.astype(np.float32)), (0, 0), radius=1.0)
+    steps = np.array(packed["steps"])
+    assert len(steps) < 150
+    lines = [
+        np.stack([np.interp(np.arange(1, 301), steps, way[:, axis]) for axis in (0, 1)], axis=-1)
+        for way in unpacked(packed).reshape(20, -1, 2)
+    ]
+    assert np.linalg.norm(np.array(lines) - xy.reshape(20, 300, 2), axis=-1).max() < ERROR + 0.01
+
+
+def test_broken_episodes_stay_where_they_last_were_sound():
+    xy = walks([0, 90], episodes=2)
+    visits = sound(xy.copy())
+    visits.sound[0, 0, 5:], visits.xy[0, 0, 5:] = False, 1e9
+    visits.sound[0, 1], visits.xy[0, 1] = False, np.nan
+    visits.xy[1, 0, 7] = np.inf
+    places = settled(visits, (3.0, 4.0))
+    np.testing.assert_array_equal(places[0, 0, 5:], np.broadcast_to(xy[0, 0, 4], (55, 2)))
+    np.testing.assert_array_equal(places[0, 1], np.broadcast_to((3.0, 4.0), (60, 2)))
+    np.testing.assert_array_equal(places[1, 0, 6:], np.broadcast_to(xy[1, 0, 6], (54, 2)))
+    np.testing.assert_array_equal(places[1, 1], xy[1, 1])
+
+
+# The file
+
+
+def test_a_large_run_stays_small(tmp_path):
+    rng = np.random.default_rng(0)
+    xy = rng.normal(0, 0.2, (50, 6, 600, 2)).cumsum(axis=2).astype(np.float32)
+    write_report([made_up_run(tmp_path / "run", xy, env="ant-cave")], tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 2_000_000
+
+
+def test_the_same_run_gives_the_same_bytes_in_ascii_data(tmp_path):
+    run = made_up_run(tmp_path / "run", walks([0, 90]))
+    pages = []
+    for name in ("a.html", "b.html"):
+        write_report([run], tmp_path / name)
+        pages.append((tmp_path / name).read_bytes())
+    assert pages[0] == pages[1]
+
+
+def test_hostile_text_cannot_leave_the_data(tmp_path):
+    assert json.loads(page.script_json(HOSTILE)) == HOSTILE
+    assert not set("<>&\u2028") & set(page.script_json([HOSTILE, {HOSTILE: HOSTILE}]))
+    run = made_up_run(tmp_path / HOSTILE.replace("/", "|"), walks([0]))
+    write_report([run], tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert (text.count("<script"), text.count("<img")) == (3, 0)
+    (shown,) = data_of(tmp_path / "report.html")
+    assert shlex.split(shown["command"]) == ["kmyriad", "jumpstart", str(run.path), "--goal"]
+
+
+def test_a_placeholder_in_a_name_is_only_text(tmp_path):
+    write_report([made_up_run(tmp_path / "{{ script }}", walks([0]))], tmp_path / "report.html")
+    assert data_of(tmp_path / "report.html")[0]["name"] == "{{ script }}"
+
+
+def test_a_run_that_looks_like_an_option_is_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = section.section_of(made_up_run(Path("--help"), walks([0])))
+    assert shown["command"] == "kmyriad jumpstart ./--help --goal"
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path):
+    runs = [made_up_run(tmp_path / folder / "same", walks([0])) for folder in ("a", "b")]
+    write_report(runs, tmp_path / "report.html")
+    assert [shown["name"] for shown in data_of(tmp_path / "report.html")] == [str(run.path) for run in runs]
+
+
+def test_videos_are_inside_while_there_is_room_and_linked_else(tmp_path):
+    run = made_up_run(tmp_path / "runs" / "one", walks([0]))
+    videos = run.path / "videos"
+    videos.mkdir()
+    (videos / "b small.mp4").write_bytes(b"small")
+    (videos / "a:large.mp4").write_bytes(bytes(page.SIZE))
+    (videos / "c.mp4").mkdir()
+    write_report([run], tmp_path / "pages" / "report.html")
+    (shown,) = data_of(tmp_path / "pages" / "report.html")
+    large, small = shown["videos"]
+    assert large == {"name": "a:large.mp4", "link": "../runs/one/videos/a%3Alarge.mp4"}
+    assert small == {"name": "b small.mp4", "source": "data:video/mp4;base64,c21hbGw="}
+    assert "c.mp4" in shown["missing"][0]
+
+
+def test_the_vendored_library_is_the_version_that_is_noted():
+    vendor = Path(page.__file__).parent / "vendor"
+    version = re.search(r"\(v([\d.]+)\)", (vendor / "uPlot.iife.min.js").read_text()[:200])[1]
+    assert f"uPlot {version} (MIT" in (vendor / "README.md").read_text()
+    assert "MIT License" in (vendor / "uPlot.LICENSE").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "there is no run folder nowhere"),
+        (["."], ". is no run folder: it has no config.json"),
+        ([".", "--episodes", "0"], "--episodes must be at least 1; got 0"),
+        (["run", "--out", "."], "cannot write the page ."),
+        (["run", "--out", "run/config.json/page.html"], "cannot write the page run/config.json/page.html"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, message, tmp_path, monkeypatch, capsys):
+    made_up_run(tmp_path / "run", walks([0]))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main(["report", *arguments])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_no_run_at_all_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main(["report"])
+    assert caught.value.code == 2
+
+
+def test_write_report_raises_for_what_cannot_be_written(tmp_path):
+    with pytest.raises(UsageError, match="cannot write the page"):
+        write_report([made_up_run(tmp_path / "run", walks([0]))], tmp_path)

@@ -1,0 +1,336 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import kmyriad
+from kmyriad.config import config_from
+from kmyriad.errors import TrainingStoppedError, UsageError
+from kmyriad.evaluation.measures import measure, visit
+from kmyriad.rollout.replicas import make_replicas
+from kmyriad.runs.run import load_last_epoch, open_run
+from kmyriad.runs.state import load_population
+from kmyriad.runs.tensor_file import checkpoint_path, read_checkpoint
+from kmyriad.training import pretrain as pretrain_module
+from tests import walk_env
+from tests.conftest import are_one_policy
+
+walk_env.register()
+TIMINGS = {"seconds", "steps_per_second"}
+SMALL = {"agents": 2, "replicas": 8, "horizon": 12, "epochs": 4, "trunk": (16,), "adapter": 8, "learning_rate": 1e-2}
+
+
+def rows_of(run):
+    return [{name: value for name, value in row.items() if name not in TIMINGS} for row in run.metrics()]
+
+
+def last_bytes(run):
+    return checkpoint_path(run.checkpoints, run.epochs_done).read_bytes()
+
+
+@pytest.mark.parametrize("update", ["actor_critic", "reinforce", "trust_region"])
+@pytest.mark.parametrize("env", ["point-maze", "ant-empty", walk_env.CONTINUOUS, walk_env.DISCRETE])
+def test_every_epoch_is_written_down(env, update, tmp_path):
+    run = kmyriad.pretrain(env, out=tmp_path / "run", update=update, **SMALL)
+    rows = run.metrics()
+    assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
+    assert rows[-1]["env_steps"] == 4 * 8 * 12
+    for row in rows:
+        assert np.isfinite(row["entropy"])
+        assert len(row["entropy_per_head"]) == 2
+        assert row["kl_between_heads"] is not None
+        assert row["gradient_norm"] > 0
+        assert row["steps_per_second"] > 0
+        assert row["diverged_replicas"] == row["skipped_updates"] == 0
+        assert 0 < row["effective_sample_size"] <= 1 + 1e-6
+        assert (row["sigma"] is None) == (env == walk_env.DISCRETE)
+        assert ("entropy_xy" in row) == (env in ("point-maze", "ant-empty"))
+    assert run.is_finished
+    assert run.config["env"] == env
+    assert set(run.versions) >= {"torch", "mujoco", "gymnasium", "numpy", "kmyriad"}
+    assert load_last_epoch(run)["features"].shape[:3] == (2, 4, 12)
+    assert list((run.path / "tensorboard").iterdir())
+
+
+@pytest.mark.parametrize("update", ["actor_critic", "reinforce"])
+@pytest.mark.parametrize("segment", [None, 3])
+def test_a_resumed_run_is_the_uninterrupted_run(segment, update, tmp_path):
+    settings = SMALL | {"segment": segment, "update": update, "epochs": 9, "env_settings": {"reset_noise": 1.0}}
+    whole = kmyriad.pretrain("ant-cave", out=tmp_path / "whole", **settings)
+    kmyriad.pretrain("ant-cave", out=tmp_path / "parts", **(settings | {"epochs": 2}))
+    kmyriad.pretrain("ant-cave", out=tmp_path / "parts", resume=True, epochs=5)
+    parts = kmyriad.pretrain("ant-cave", out=tmp_path / "parts", resume=True, epochs=9)
+    assert rows_of(parts) == rows_of(whole)
+    assert last_bytes(parts) == last_bytes(whole)
+
+
+@pytest.mark.parametrize("update", ["actor_critic", "reinforce", "trust_region"])
+def test_thread_count_changes_nothing(update, tmp_path):
+    threads_before = torch.get_num_threads()
+    try:
+        runs = [
+            kmyriad.pretrain(
+                "ant-empty", out=tmp_path / str(n), threads=n, update=update, **(SMALL | {"trunk": (128, 64)})
+            )
+            for n in (1, 2, 4)
+        ]
+    finally:
+        torch.set_num_threads(threads_before)
+    assert rows_of(runs[0]) == rows_of(runs[1]) == rows_of(runs[2])
+    assert last_bytes(runs[0]) == last_bytes(runs[1]) == last_bytes(runs[2])
+
+
+def test_seeds_differ(tmp_path):
+    runs = [kmyriad.pretrain("point-maze", out=tmp_path / str(seed), seed=seed, **SMALL) for seed in (0, 1)]
+    assert rows_of(runs[0])[0]["entropy"] != rows_of(runs[1])[0]["entropy"]
+
+
+@pytest.mark.parametrize("own_rate", [0.1, None])
+def test_agents_with_something_in_common_start_alike_and_all_grow_apart(own_rate, tmp_path):
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", own_rate=own_rate, **SMALL)
+    config, replicas = config_from(run.config), make_replicas("point-maze", 8, horizon=12)
+    observations = torch.randn(1, 5, 4).expand(2, 5, 4)
+    before = pretrain_module.initial_state(config, replicas).population
+    after = load_population(run)(observations).mean
+    assert are_one_policy(before) == (own_rate is not None)
+    assert not torch.allclose(after[0], after[1])
+
+
+def test_learning_rate_follows_the_milestones(tmp_path):
+    run = kmyriad.pretrain(
+        "point-maze", out=tmp_path / "run", update="reinforce", learning_rate_milestones=(1, 3), **SMALL
+    )
+    assert [row["learning_rate"] for row in run.metrics()] == [1e-2, 5e-3, 5e-3, 2.5e-3]
+
+
+def test_a_trained_population_is_loaded_again(tmp_path):
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
+    population = kmyriad.load_population(run)
+    stored = read_checkpoint(checkpoint_path(run.checkpoints, 4)).tensors
+    for name, parameter in population.state_dict().items():
+        torch.testing.assert_close(parameter, stored[f"population.{name}"], rtol=0, atol=0)
+    assert (population.agents, population.actions.size) == (2, 2)
+    assert population.head(1)(torch.zeros(3, 4)).mean.shape == (3, 2)
+
+
+def test_a_run_without_a_checkpoint_says_so(tmp_path):
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
+    for path in run.checkpoints.iterdir():
+        path.unlink()
+    with pytest.raises(UsageError, match="has no checkpoint yet"):
+        kmyriad.load_population(run)
+
+
+def test_segments_fill_a_pool_of_one_horizon(tmp_path):
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", segment=4, **(SMALL | {"epochs": 5}))
+    assert [row["particles"] for row in run.metrics()] == [32, 64, 96, 96, 96]
+    assert load_last_epoch(run)["xy"].shape == (2, 4, 12, 2)
+
+
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path, capfd):
+    whole = kmyriad.pretrain("point-maze", out=tmp_path / "whole", **SMALL)
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **(SMALL | {"epochs": 3}))
+    newest = checkpoint_path(run.checkpoints, 3)
+    damaged = bytearray(newest.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    newest.write_bytes(damaged)
+    resumed = kmyriad.pretrain("point-maze", out=tmp_path / "run", resume=True, epochs=4)
+    assert rows_of(resumed) == rows_of(whole)
+    assert last_bytes(resumed) == last_bytes(whole)
+    assert "is damaged" in capfd.readouterr().err
+
+
+def test_diverged_replicas_are_left_out_and_counted(tmp_path):
+    run = kmyriad.pretrain(walk_env.BROKEN, out=tmp_path / "run", **(SMALL | {"replicas": 40}))
+    rows = run.metrics()
+    assert all(0 < row["diverged_replicas"] < 40 for row in rows)
+    assert all(row["particles"] == 40 * 12 - 9 * row["diverged_replicas"] for row in rows)
+    assert all(np.isfinite(row["entropy"]) for row in rows)
+
+
+def test_breaking_physics_do_not_break_the_run(tmp_path):
+    settings = SMALL | {"replicas": 40, "env_settings": {"armature": 1e-6, "timestep": 0.2}}
+    run = kmyriad.pretrain("ant-empty", out=tmp_path / "run", **settings)
+    assert all(row["diverged_replicas"] > 0 and row["particles"] < 40 * 12 for row in run.metrics())
+
+
+def test_bad_gradients_are_skipped_and_three_in_a_row_stop_the_run(tmp_path, monkeypatch):
+    real = pretrain_module.reinforce
+    calls = []
+
+    def sometimes_bad(population, optimizer, trajectory, estimate, chunk):
+        calls.append(None)
+        if len(calls) in (1, 2, 4, 5, 6):
+            estimate.rewards[0, 0, 0] = np.nan
+        return real(population, optimizer, trajectory, estimate, chunk)
+
+    monkeypatch.setattr(pretrain_module, "reinforce", sometimes_bad)
+    with pytest.raises(TrainingStoppedError, match=r"3 epochs in a row, up to epoch 6.*lower learning_rate"):
+        kmyriad.pretrain("point-maze", out=tmp_path / "run", **(SMALL | {"update": "reinforce", "epochs": 20}))
+    run = open_run(tmp_path / "run")
+    assert [row["skipped_updates"] for row in run.metrics()] == [1, 2, 2, 3, 4, 5]
+    weights = read_checkpoint(checkpoint_path(run.checkpoints, 6)).tensors
+    assert all(torch.isfinite(tensor).all() for name, tensor in weights.items() if name.startswith("population"))
+
+
+def test_a_full_disk_keeps_the_old_checkpoint_and_the_run_goes_on(tmp_path, monkeypatch, capfd):
+    from kmyriad.runs import tensor_file as checkpoint
+
+    real = checkpoint.write_atomically
+
+    def full_from_the_third_epoch(path: Path, data: bytes) -> None:
+        if path.name >= "epoch-000003" and path.name.startswith("epoch"):
+            raise OSError(28, "No space left on device")
+        real(path, data)
+
+    monkeypatch.setattr(checkpoint, "write_atomically", full_from_the_third_epoch)
+    with pytest.raises(UsageError, match=r"cannot write .*epoch-000004.* No space left"):
+        kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
+    told = " ".join(capfd.readouterr().err.split())
+    assert "checkpoint of epoch 3 not saved" in told
+    monkeypatch.undo()
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", resume=True)
+    whole = kmyriad.pretrain("point-maze", out=tmp_path / "whole", **SMALL)
+    assert last_bytes(run) == last_bytes(whole)
+    assert rows_of(run) == rows_of(whole)
+
+
+def test_a_head_that_stands_still_is_pointed_out(tmp_path, monkeypatch):
+    real = pretrain_module.collect
+
+    def with_a_lame_head(*arguments, **options):
+        trajectory = real(*arguments, **options)
+        trajectory.features[1] = trajectory.features[1, :1, :1]
+        return trajectory
+
+    monkeypatch.setattr(pretrain_module, "collect", with_a_lame_head)
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
+    assert [row["still_heads"] for row in run.metrics()] == [[1]] * 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"k": 200}, "needs more than 200 sound particles; there are 96"),
+        ({"env": "nowhere-v0"}, "unknown environment 'nowhere-v0'"),
+        ({"env": walk_env.CONTINUOUS, "segment": 4}, "segments need an environment whose state can be saved"),
+        ({"preset": "slow"}, "unknown preset 'slow'"),
+        ({"resume": True}, "there is no run folder"),
+    ],
+)
+def test_bad_input_is_one_sentence(settings, message, tmp_path):
+    with pytest.raises(UsageError, match=message) as error:
+        kmyriad.pretrain(**({"env": "point-maze", "out": tmp_path / "run"} | SMALL | settings))
+    assert "\n" not in str(error.value)
+
+
+def test_small_corners_give_an_answer(tmp_path):
+    """One replica, one step per episode, one agent: enough particles come from neither, so the sizes must."""
+    one_replica = SMALL | {"agents": 1, "replicas": 1, "horizon": 20}
+    assert np.isfinite(kmyriad.pretrain("point-maze", out=tmp_path / "a", **one_replica).metrics()[-1]["entropy"])
+    one_step = SMALL | {"horizon": 1, "replicas": 20}
+    assert np.isfinite(kmyriad.pretrain("point-maze", out=tmp_path / "b", **one_step).metrics()[-1]["entropy"])
+
+
+def test_a_run_is_not_overwritten_and_not_resumed_as_another(tmp_path):
+    kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
+    with pytest.raises(UsageError, match="already holds a run"):
+        kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
+    with pytest.raises(UsageError, match="was started with k = 5 and cannot go on with 7"):
+        kmyriad.pretrain("point-maze", out=tmp_path / "run", resume=True, k=7)
+
+
+KILLER = """
+import json, os, random, signal, sys, time
+from pathlib import Path
+import kmyriad
+import kmyriad.training.pretrain
+from kmyriad.errors import UsageError
+
+def go(out, resume):
+    pid = os.fork()  # nothing has used a thread yet
+    if pid == 0:
+        sys.stderr = open(os.devnull, "w")
+        try:
+            kmyriad.pretrain("ant-empty", out=out, resume=resume, **({} if resume else settings))
+        except UsageError as error:
+            Path(str(out) + ".error").write_text(str(error))
+            os._exit(2)
+        os._exit(0)
+    return pid
+
+folder, kills, settings = Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
+random.seed(0)
+started = time.monotonic()
+assert os.waitpid(go(folder / "whole", False), 0)[1] == 0
+duration = time.monotonic() - started
+killed = 0
+while True:
+    resume = (folder / "parts/config.json").exists()
+    pid = go(folder / "parts", resume)
+    if killed < kills:
+        time.sleep(random.uniform(0.05, 0.4) * duration)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    status = os.waitpid(pid, 0)[1]
+    if os.WIFSIGNALED(status):
+        killed += 1
+        continue
+    assert status == 0, Path(str(folder / "parts.error")).read_text()
+    if killed >= kills:
+        break
+    import shutil
+    shutil.rmtree(folder / "parts")  # it finished before enough kills: begin again
+print(killed)
+"""
+
+
+def survive_kills(tmp_path, kills, update, segment):
+    settings = SMALL | {"replicas": 40, "epochs": 30, "update": update, "segment": segment}
+    result = subprocess.run(
+        [sys.executable, "-c", KILLER, str(tmp_path), str(kills), json.dumps(settings)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) >= kills
+    whole, parts = open_run(tmp_path / "whole"), open_run(tmp_path / "parts")
+    assert rows_of(parts) == rows_of(whole)
+    assert last_bytes(parts) == last_bytes(whole)
+
+
+@pytest.mark.parametrize(("update", "segment"), [("reinforce", None), ("actor_critic", 4)])
+def test_kill_nine_at_random_moments(update, segment, tmp_path):
+    survive_kills(tmp_path, 10, update, segment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("update", "segment"), [("reinforce", None), ("reinforce", 4), ("actor_critic", 4)])
+def test_many_kills(update, segment, tmp_path):
+    survive_kills(tmp_path, 60, update, segment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("agents", [2, 4])
+def test_a_population_learns_to_cover_point_maze(agents, seed, tmp_path):
+    """Under the paper's gradient the pooled entropy on fresh rollouts rises clearly above the untrained one's."""
+    settings = {"agents": agents, "seed": seed, "epochs": 60, "update": "reinforce", "replicas": 300, "k": 5}
+    settings |= {"initial_sigma": 0.37, "activation": "relu", "normalise_observations": False, "own_rate": None}
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", keep_checkpoints=1000, checkpoint_every=1, **settings)
+    config = config_from(run.config)
+    replicas = make_replicas("point-maze", 100, horizon=config.horizon, settings=config.env_settings)
+    before, after = (
+        measure(visit(load_population(run, epoch), replicas, config.horizon), replicas.cell)["entropy"]
+        for epoch in (1, config.epochs)
+    )
+    replicas.close()
+    assert after > before + 0.15, (before, after)
