@@ -4,9 +4,9 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow lint bench bench-jumpstart bench-learning setup clean
+.PHONY: demo test test-slow lint docs figures bench bench-jumpstart bench-learning setup clean
 
-demo: setup ## explore without reward, jump-start a head to a goal, write a page (again: goes on where it was)
+demo: setup ## explore without reward, jump-start an agent to a goal, write a page (again: goes on where it was)
 	$(BIN)/python examples/demo.py
 
 test: setup lint ## everything a change must pass, in a few minutes
@@ -20,12 +20,19 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: setup ## the documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+figures: setup ## train what the documentation's figures show and draw them: about twenty minutes, resumable
+	$(BIN)/python docs/figures.py
+
 bench: $(VENV)/.bench ## compare speeds; writes benchmarks/results/
 	mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/stepping.py --json benchmarks/results/stepping.json
 	$(BIN)/python benchmarks/epoch.py --json benchmarks/results/epoch.json
 	$(BIN)/python benchmarks/learning.py --timing --json benchmarks/results/timing.json
 	$(BIN)/python benchmarks/ppo.py --json benchmarks/results/ppo.json
+	$(BIN)/python benchmarks/contention.py --json benchmarks/results/contention.json
 
 bench-jumpstart: setup ## jump-starts against baselines, three seeds and goals: an hour or two, resumable
 	mkdir -p benchmarks/results
@@ -43,7 +50,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.ready
-	$(INSTALL) '.[bench]'
+	$(INSTALL) --editable '.[dev,bench]'
 	touch $@
 
 clean:

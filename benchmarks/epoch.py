@@ -1,9 +1,12 @@
-"""One epoch at the paper's size, split into its parts, against the raw limit of this machine.
+"""One iteration at the paper's size, split into its parts, against the raw limit of this machine.
 
 The limit is what cannot be avoided: bare `mujoco.batch` stepping of the same model under the same actions (those of the
-epoch are replayed, so both do the same physics), and the bare matrix products of one forward pass over all steps
-(acting) and of one forward and backward pass (the update). Epoch and limit are measured in the same run, in turns of
-twenty control steps (about a second), so that a machine that is slower for a while is so for both.
+iteration are replayed, so both do the same physics), and the bare matrix products of one forward pass over all steps
+(acting) and of one forward and backward pass (the update). Iteration and limit are measured in the same run, in turns
+of twenty control steps (about a second), so that a machine that is slower for a while is so for both.
+
+`--quick` does the same with a fifth of the replicas and far fewer steps, within a minute: a look whether all is well,
+no figures to quote.
 """
 
 import kmyriad  # noqa: F401, I001  (first, as in the command: it tells torch's threads, not loaded yet, to sleep)
@@ -27,29 +30,41 @@ from rich.console import Console
 from rich.table import Table
 from stopwatch import Stopwatch
 
-from kmyriad.rollout.replicas import Replicas, make_replicas
-from kmyriad.training.metrics import epoch_metrics
-from kmyriad.objective.rewards import estimate_entropy, slide
+from kmyriad.config import with_settings
+from kmyriad.objective.rewards import exact_rewards, slide
 from kmyriad.presets import preset
+from kmyriad.rollout.collect import Trajectory, collect
+from kmyriad.rollout.replicas import Replicas, make_replicas
+from kmyriad.training.metrics import iteration_metrics
 from kmyriad.training.pretrain import initial_state
-from kmyriad.rollout.collect import ParallelTrajectory, collect
+from kmyriad.updates.gradient import CHUNK
 from kmyriad.updates.reinforce import reinforce
 
 TURN = 20
-"""Control steps that the epochs and the limit make in turns."""
+"""Control steps that the iterations and the limit make in turns."""
 
 TARGETS = {
-    "vs_limit": (">= 0.8", "rate of the epoch / rate of the limit"),
-    "knn_share": ("<= 0.03", "part of the epoch spent on nearest neighbours and particle rewards"),
-    "heads_50_vs_1": ("<= 1.15", "seconds of an epoch with 50 heads / with 1"),
-    "peak_gb": ("< 3", "peak memory of a process that runs one epoch"),
-    "per_replica_4000_vs_1000": ("0.9 to 1.1", "seconds per replica with 4000 replicas / with 1000"),
+    "vs_limit": (">= 0.8", "rate of the iteration / rate of the limit"),
+    "knn_share": ("<= 0.03", "part of the iteration spent on nearest neighbours and particle rewards"),
+    "agents_50_vs_1": ("<= 1.15", "seconds of an iteration with 50 agents / with 1"),
+    "peak_gb": ("< 3", "peak memory of a process that runs one iteration"),
+    "per_replica_4x_vs_1x": ("0.9 to 1.1", "seconds per replica with four times as many replicas / with these"),
 }
 
 
 @dataclass(frozen=True)
+class Size:
+    replicas: int
+    horizon: int
+    rounds: int
+
+
+FULL, QUICK = Size(1000, 600, 3), Size(200, 40, 1)
+
+
+@dataclass(frozen=True)
 class Parts:
-    """Seconds of one epoch."""
+    """Seconds of one iteration."""
 
     physics: float
     """Stepping the environments, observations included."""
@@ -59,7 +74,7 @@ class Parts:
     """Neighbours, entropy and particle rewards."""
     update: float
     metrics: float
-    """What is logged about the epoch; nearest neighbours again, on samples."""
+    """What is logged about the iteration; nearest neighbours again, on samples."""
 
     @property
     def total(self) -> float:
@@ -69,68 +84,77 @@ class Parts:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument("--quick", action="store_true", help="a horizon of 120 instead of 600")
-    parser.add_argument("--rounds", type=int, default=3, help="times everything is measured (default: %(default)s)")
-    parser.add_argument("--peak", type=int, metavar="HORIZON", help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true", help="smaller and noisier, within a minute")
+    parser.add_argument(
+        "--rounds", type=int, help=f"times all is measured (default: {FULL.rounds}, quick {QUICK.rounds})"
+    )
+    parser.add_argument("--peak", type=int, nargs=2, metavar=("REPLICAS", "HORIZON"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.peak:
-        epoch = Epoch(1000, 10, arguments.peak)
-        epoch.start()
-        for _ in range(arguments.peak // TURN):
-            epoch.collect()
-        epoch.finish()
+        replicas, horizon = arguments.peak
+        iteration = Iteration(replicas, 10, horizon)
+        iteration.start()
+        for _ in range(horizon // TURN):
+            iteration.collect()
+        iteration.finish()
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
         return
 
-    horizon = 120 if arguments.quick else 600
+    size = QUICK if arguments.quick else FULL
+    size = replace(size, rounds=arguments.rounds or size.rounds)
     console = Console()
     with console.status("measuring"):
-        figures, seconds = measure(horizon, arguments.rounds)
-    table = Table("figure", "value", "aim", "what", title=f"1000 replicas x {horizon} steps, 10 heads")
+        figures, seconds = measure(size)
+    title = f"{size.replicas} replicas x {size.horizon} steps, 10 agents"
+    if arguments.quick:
+        title = f"quick: {title}; the aims are for {FULL.replicas} x {FULL.horizon}"
+    table = Table("figure", "value", "aim", "what", title=title)
     for name, (aim, what) in TARGETS.items():
         table.add_row(name, f"{figures[name]:.3g}", aim, what)
     console.print(table)
-    split = Table("part of the epoch", "seconds")
+    split = Table("part of the iteration", "seconds")
     for name, value in seconds.items():
         split.add_row(name, f"{value:.2f}")
     console.print(split)
     if arguments.json:
         versions = {"torch": torch.__version__, "python": platform.python_version()}
-        report = {"figures": figures, "seconds": seconds, "horizon": horizon, "versions": versions}
+        settings = {"quick": arguments.quick, **vars(size)}
+        report = {"figures": figures, "seconds": seconds, "settings": settings, "versions": versions}
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
 
 
-def measure(horizon: int, rounds: int) -> tuple[dict[str, float], dict[str, float]]:
+def measure(size: Size) -> tuple[dict[str, float], dict[str, float]]:
     """(figures, seconds of the parts): medians over rounds in which every contestant has one turn."""
-    peak = peak_gigabytes(horizon)  # first: Linux counts the size of the process that starts another as the other's
-    epochs = {
-        "paper": Epoch(1000, 10, horizon),
-        "1 head": Epoch(1000, 1, horizon),
-        "50 heads": Epoch(1000, 50, horizon),
-        "4000 replicas": Epoch(4000, 10, horizon),
+    peak = peak_gigabytes(size)  # first: Linux counts the size of the process that starts another as the other's
+    replicas, horizon = size.replicas, size.horizon
+    iterations = {
+        "paper": Iteration(replicas, 10, horizon),
+        "1 agent": Iteration(replicas, 1, horizon),
+        "50 agents": Iteration(replicas, 50, horizon),
+        "four times": Iteration(4 * replicas, 10, horizon),
     }
-    limit = Limit(epochs["paper"])
-    parts: dict[str, list[Parts]] = {name: [] for name in epochs}
+    limit = Limit(iterations["paper"])
+    parts: dict[str, list[Parts]] = {name: [] for name in iterations}
     limits: list[tuple[float, float]] = []
-    for _ in range(rounds):
+    for _ in range(size.rounds):
         limit.start()
-        for epoch in epochs.values():
-            epoch.start()
+        for iteration in iterations.values():
+            iteration.start()
         for _ in range(horizon // TURN):
-            limit.follow(epochs["paper"].collect())
-            for epoch in list(epochs.values())[1:]:
-                epoch.collect()
+            limit.follow(iterations["paper"].collect())
+            for iteration in list(iterations.values())[1:]:
+                iteration.collect()
         limits.append((limit.physics, limit.products + limit.update()))
-        for name, epoch in epochs.items():
-            parts[name].append(epoch.finish())
+        for name, iteration in iterations.items():
+            parts[name].append(iteration.finish())
     totals = {name: np.array([part.total for part in rows]) for name, rows in parts.items()}
     limit_totals = np.array([sum(pair) for pair in limits])
     figures = {
         "vs_limit": float(np.median(limit_totals / totals["paper"])),
         "knn_share": float(np.median([part.knn / part.total for part in parts["paper"]])),
-        "heads_50_vs_1": float(np.median(totals["50 heads"] / totals["1 head"])),
+        "agents_50_vs_1": float(np.median(totals["50 agents"] / totals["1 agent"])),
         "peak_gb": peak,
-        "per_replica_4000_vs_1000": float(np.median(totals["4000 replicas"] / totals["paper"]) / 4),
+        "per_replica_4x_vs_1x": float(np.median(totals["four times"] / totals["paper"]) / 4),
     }
     seconds = {
         **{
@@ -142,30 +166,31 @@ def measure(horizon: int, rounds: int) -> tuple[dict[str, float], dict[str, floa
     return figures, seconds
 
 
-def peak_gigabytes(horizon: int) -> float:
+def peak_gigabytes(size: Size) -> float:
     """Of a fresh process, since memory once taken stays counted."""
-    command = [sys.executable, __file__, "--peak", str(horizon)]
+    command = [sys.executable, __file__, "--peak", str(size.replicas), str(size.horizon)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-class Epoch:
-    """Everything that an epoch of Algorithm 1 does, timed part by part."""
+class Iteration:
+    """Everything that an iteration of Algorithm 1 does, timed part by part."""
 
     def __init__(self, replicas: int, agents: int, horizon: int) -> None:
-        self.config = replace(preset("paper", "ant-empty", agents), replicas=replicas, horizon=horizon)
+        paper = preset("paper", "ant-empty", agents)
+        self.config = with_settings(paper, {"replicas": replicas, "horizon": horizon})
         self.replicas: Replicas = make_replicas("ant-empty", replicas, horizon=horizon)
         self.state = initial_state(self.config, self.replicas)
 
     def start(self) -> None:
         self.replicas.start(0)
-        self.pieces: list[ParallelTrajectory] = []
+        self.pieces: list[Trajectory] = []
         self.collecting = self.stepping = 0.0
 
     def collect(self) -> NDArray[np.float64]:
         """The next `TURN` steps; returns their controls (TURN, replicas, a)."""
         stopwatch = Stopwatch(self.replicas.env)
         start = time.perf_counter()
-        piece = collect(self.replicas, self.state.population, TURN, seed=0, epoch=len(self.pieces))
+        piece = collect(self.replicas, self.state.population, TURN, seed=0, iteration=len(self.pieces))
         self.collecting += time.perf_counter() - start
         self.stepping += stopwatch.stop()
         self.pieces.append(piece)
@@ -176,18 +201,18 @@ class Epoch:
         config, state = self.config, self.state
         trajectory = join(self.pieces)
         times = [time.perf_counter()]
-        state.pool = slide([], trajectory, 1)
-        estimate = estimate_entropy(state.pool, config.k)
+        state.pool = slide([], trajectory.visits, 1)
+        estimate = exact_rewards(state.pool, config.objective.neighbours)
         times.append(time.perf_counter())
-        report = reinforce(state.population, state.optimizer, trajectory, estimate, config.chunk)
+        report = reinforce(state.population, state.optimizer, trajectory, estimate)
         times.append(time.perf_counter())
-        epoch_metrics(config, self.replicas.cell, state, trajectory, estimate, report)
+        iteration_metrics(config, self.replicas.cell, state, trajectory, estimate, report)
         times.append(time.perf_counter())
         state.pool, self.pieces = [], []
         return Parts(self.stepping, self.collecting - self.stepping, *np.diff(times).tolist())
 
 
-def join(pieces: list[ParallelTrajectory]) -> ParallelTrajectory:
+def join(pieces: list[Trajectory]) -> Trajectory:
     """One trajectory of pieces that follow each other."""
     whole: dict[str, Any] = dict.fromkeys(vars(pieces[0]))
     for name, first in vars(pieces[0]).items():
@@ -195,21 +220,20 @@ def join(pieces: list[ParallelTrajectory]) -> ParallelTrajectory:
         if first is None:
             continue
         whole[name] = torch.cat(parts, dim=2) if isinstance(first, torch.Tensor) else np.concatenate(parts, axis=2)
-    return ParallelTrajectory(**whole)
+    return Trajectory(**whole)
 
 
 class Limit:
     """Bare stepping and bare matrix products of the same sizes."""
 
-    def __init__(self, epoch: Epoch) -> None:
-        env = epoch.replicas.env
-        self.world = env.world  # type: ignore[attr-defined]
-        self.config = epoch.config
-        population = epoch.state.population
+    def __init__(self, iteration: Iteration) -> None:
+        assert iteration.replicas.world is not None
+        self.world, self.rollouts = iteration.replicas.world, iteration.config.rollouts
+        population = iteration.state.population
         self.trunk = [weight.detach() for weight in population.trunk_weights]
-        self.heads = [population.adapter_weight.detach(), population.output_weight.detach()]
-        self.batch = Batch(self.world.model, self.config.replica_count)
-        self.acting = torch.randn(self.config.replica_count, self.trunk[0].shape[0])
+        self.agents = [population.adapter_weight.detach(), population.output_weight.detach()]
+        self.batch = Batch(self.world.model, self.rollouts.replicas)
+        self.acting = torch.randn(self.rollouts.replicas, self.trunk[0].shape[0])
         self.physics = self.products = 0.0
 
     def start(self) -> None:
@@ -232,12 +256,12 @@ class Limit:
         self.products += time.perf_counter() - middle
 
     def update(self) -> float:
-        """Seconds of the matrix products of one forward and backward pass over the epoch, in chunks."""
-        chunk = self.config.chunk // self.config.agents * self.config.agents
+        """Seconds of the matrix products of one forward and backward pass over the iteration, in chunks."""
+        chunk = CHUNK // self.rollouts.agents * self.rollouts.agents
         batch = torch.randn(chunk, self.trunk[0].shape[0])
         start = time.perf_counter()
         with torch.inference_mode():
-            for _ in range(round(self.config.replica_count * self.config.horizon / chunk)):
+            for _ in range(round(self.rollouts.steps_per_iteration / chunk)):
                 self._forward_and_backward(batch)
         return time.perf_counter() - start
 
@@ -247,15 +271,15 @@ class Limit:
         for weight in self.trunk:
             inputs.append(rows)
             rows = rows @ weight
-        rows = rows.view(self.config.agents, -1, rows.shape[-1])
-        for weight in self.heads:
+        rows = rows.view(self.rollouts.agents, -1, rows.shape[-1])
+        for weight in self.agents:
             inputs.append(rows)
             rows = torch.bmm(rows, weight)
         return [*inputs, rows]
 
     def _forward_and_backward(self, batch: torch.Tensor) -> None:
         *inputs, gradient = self._forward(batch)
-        for weight, rows in zip(reversed(self.heads), reversed(inputs[len(self.trunk) :]), strict=True):
+        for weight, rows in zip(reversed(self.agents), reversed(inputs[len(self.trunk) :]), strict=True):
             torch.bmm(rows.transpose(1, 2), gradient)
             gradient = torch.bmm(gradient, weight.transpose(1, 2))
         gradient = gradient.reshape(len(batch), -1)

@@ -54,15 +54,21 @@ def main() -> None:
 def digests_of(commit: str) -> dict[str, Any]:
     """What the six runs come to on `commit`."""
     with tempfile.TemporaryDirectory() as folder:
-        tree, runs = ROOT, Path(folder) / "runs"
-        if commit != ".":
-            tree = Path(folder) / "tree"
-            tree.mkdir()
-            archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
-            subprocess.run(["tar", "-x"], cwd=tree, input=archive, check=True)
+        tree, runs = tree_of(commit, Path(folder)), Path(folder) / "runs"
         command = [sys.executable, str(Path(__file__).resolve()), "--make", str(runs)]
         subprocess.run(command, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree)}, check=True)
         return {path.name: digest(path) for path in sorted(runs.iterdir())}
+
+
+def tree_of(commit: str, folder: Path) -> Path:
+    """The files of a commit, below `folder`; the working tree for `.`."""
+    if commit == ".":
+        return ROOT
+    tree = folder / "tree"
+    tree.mkdir()
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x"], cwd=tree, input=archive, check=True)
+    return tree
 
 
 def make_runs(folder: Path) -> None:

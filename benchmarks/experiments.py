@@ -4,6 +4,7 @@ Resumable: what is done is kept in a folder, what was interrupted goes on from i
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -18,20 +19,22 @@ from rich.console import Console
 from rich.progress import Progress
 
 import kmyriad
-from kmyriad.config import PretrainConfig, config_from, even_split
+from kmyriad.config import PretrainConfig, even_split, with_settings
 from kmyriad.evaluation.measures import measure, visit
+from kmyriad.objective.rewards import Objective, rewards_of
 from kmyriad.population.population import Population
+from kmyriad.presets import preset
 from kmyriad.rollout.collect import Visits
 from kmyriad.rollout.replicas import make_replicas
+from kmyriad.runs.checkpoints import checkpoint_iterations
 from kmyriad.runs.run import Run
 from kmyriad.runs.state import load_population
-from kmyriad.runs.tensor_file import checkpoint_epochs
 
 EVALUATION_REPLICAS, LAST_EVALUATION_REPLICAS = 100, 400
-"""Episodes of every measurement, and of a second look at the last checkpoint: the KL between heads needs more. There
-the head that covers most goes out alone for as many episodes as all of them had."""
-KL_EPISODES_PER_HEAD = 40
-"""At least, in that second look: with 8 each, fifty heads that are alike would seem to differ by 2 nats."""
+"""Episodes of every measurement, and of a second look at the last checkpoint: the KL between agents needs more. There
+the agent that covers most goes out alone for as many episodes as all of them had."""
+KL_EPISODES_PER_AGENT = 40
+"""At least, in that second look: with 8 each, fifty agents that are alike would seem to differ by 2 nats."""
 EVALUATION_SEED = 12_345
 """No training run uses it: the rollouts are fresh."""
 
@@ -74,14 +77,14 @@ def _logged(experiment: Callable[[Path, dict[str, Any]], Result], folder: Path, 
         return experiment(folder, settings)
 
 
-def train_one(folder: Path, settings: dict[str, Any]) -> Curve:
+def train_one(folder: Path, settings: dict[str, Any], objective: Objective = rewards_of) -> Curve:
     """Train on one core and measure every checkpoint; what a file already tells is not computed again."""
     done = folder / "curve.json"
     if done.exists():
         curve: Curve = json.loads(done.read_text())
         return curve
     settings = {"threads": 1, "keep_checkpoints": 10_000, **settings}
-    run = kmyriad.pretrain(out=folder, resume=folder.exists(), **settings)
+    run = kmyriad.pretrain(out=folder, resume=folder.exists(), objective=objective, **settings)
     curve = list(_measure_checkpoints(run))
     partial = done.with_suffix(".partial")
     partial.write_text(json.dumps(curve, indent=1) + "\n")
@@ -91,28 +94,28 @@ def train_one(folder: Path, settings: dict[str, Any]) -> Curve:
 
 def _measure_checkpoints(run: Run) -> Iterator[dict[str, Any]]:
     torch.set_num_threads(1)
-    config = config_from(run.config)
-    rows = {row["epoch"]: row for row in run.metrics()}
-    epochs = sorted(checkpoint_epochs(run.checkpoints))
-    for epoch in epochs:
-        trained = {name: rows[epoch][name] for name in ("epoch", "env_steps", "sigma")}
-        population = load_population(run, epoch)
+    config = run.pretraining
+    rows = {row["iteration"]: row for row in run.metrics()}
+    iterations = sorted(checkpoint_iterations(run.checkpoints))
+    for iteration in iterations:
+        trained = {name: rows[iteration][name] for name in ("iteration", "env_steps", "std")}
+        population = load_population(run, iteration)
         row = trained | _measure(config, population, EVALUATION_REPLICAS)
-        if epoch == epochs[-1]:
+        if iteration == iterations[-1]:
             row["last"] = _second_look(config, population)
         yield row
 
 
 def _second_look(config: PretrainConfig, population: Population) -> dict[str, Any]:
-    """More episodes, and those of the widest head alone."""
-    all_heads = alone = _measure(config, population, LAST_EVALUATION_REPLICAS)
+    """More episodes, and those of the widest agent alone."""
+    all_agents = alone = _measure(config, population, LAST_EVALUATION_REPLICAS)
     if population.agents > 1:
-        widest = int(np.argmax(all_heads["covered_cells_per_head"]))
+        widest = int(np.argmax(all_agents["covered_cells_per_agent"]))
         alone = _measure(config, population.select([widest]), LAST_EVALUATION_REPLICAS)
-    row = all_heads | {"covered_cells_of_widest_head": alone["covered_cells"]}
-    if KL_EPISODES_PER_HEAD * population.agents > LAST_EVALUATION_REPLICAS:
-        more = _measure(config, population, KL_EPISODES_PER_HEAD * population.agents)
-        row |= {name: more[name] for name in ("kl_between_heads", "kl_floor")}
+    row = all_agents | {"covered_cells_of_widest_agent": alone["covered_cells"]}
+    if KL_EPISODES_PER_AGENT * population.agents > LAST_EVALUATION_REPLICAS:
+        more = _measure(config, population, KL_EPISODES_PER_AGENT * population.agents)
+        row |= {name: more[name] for name in ("kl_between_agents", "kl_floor")}
     return row
 
 
@@ -127,15 +130,18 @@ def fresh_visits(
 ) -> tuple[Visits, float]:
     """(what about so many new episodes visit, the world's cell), in these features or the world's own."""
     count = even_split(episodes, population.agents)
+    world = config.world
     replicas = make_replicas(
-        config.env, count, horizon=config.horizon, features=features, settings=config.env_settings, threads=1
+        world.env, count, horizon=world.horizon, features=features, settings=world.env_settings, threads=1
     )
-    visits = visit(population, replicas, config.horizon, seed)
+    visits = visit(population, replicas, world.horizon, seed)
     replicas.close()
     return visits, replicas.cell
 
 
-def epochs_for(steps: int, base: PretrainConfig, settings: Mapping[str, Any]) -> int:
-    """How many epochs make at least `steps` environment steps with these settings on top of `base`."""
-    config = config_from({name: value for name, value in settings.items() if name != "preset"}, base)
-    return -(-steps // (config.replica_count * config.epoch_steps))
+def iterations_of(settings: Mapping[str, Any]) -> int:
+    """How many iterations `kmyriad.pretrain` makes with these settings."""
+    settings = dict(settings)
+    base = preset(settings.pop("preset", "quick"), settings["env"], settings["agents"], settings.get("update"))
+    config = with_settings(base, settings)
+    return math.ceil(config.run.total_steps / config.rollouts.steps_per_iteration)

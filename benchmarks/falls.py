@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import kmyriad
-from kmyriad.config import config_from
-from kmyriad.training.pretrain import ways_of
+from kmyriad.population.frames import directions_of
 
 EPISODES, SEED = 100, 5
 
@@ -37,12 +36,12 @@ def ends(path: Path) -> tuple[float, float, float, float | None]:
     Without a compass there is no way to be off.
     """
     run = kmyriad.open_run(path)
-    config, population = config_from(run.config), kmyriad.load_population(run)
+    config, population = run.pretraining, kmyriad.load_population(run)
     visits, _ = fresh_visits(config, population, EPISODES, SEED, features=("up",))
     assert visits.xy is not None
     strides = np.linalg.norm(np.diff(visits.xy, axis=2), axis=-1)
     last = visits.xy[:, :, -1] - visits.xy[:, :, 0]
-    astray, ways = None, ways_of(config, 2)
+    astray, ways = None, directions_of(config, 2)
     if ways is not None:
         x, y = ways.T[..., None]
         across, along = x * last[..., 1] - y * last[..., 0], x * last[..., 0] + y * last[..., 1]

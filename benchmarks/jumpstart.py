@@ -1,11 +1,11 @@
 """Is a jump-start worth it? Goals beyond 4.5 m, learned from a population, from one max-entropy policy, from nothing.
 
 For every world and seed a population and a single policy are pretrained on the same number of steps; then each goal is
-learned from the population's best head (`best`), from the single policy (`single`) and from the best of ten random
-heads (`random`). The steps that selecting a head takes count. Compared is the area under the success curve, that is the
-mean success over all steps, with the steps to 50 %, and the success of the last policy in fresh whole episodes.
+learned from the population's best agent (`best`), from the single policy (`single`) and from the best of ten random
+agents (`random`). The steps that selecting an agent takes count. Compared is the area under the success curve, that is
+the mean success over all steps, with the steps to 50 %, and the success of the last policy in fresh whole episodes.
 
-With `--study` only the best heads are fine-tuned, with some settings as they are by default and as they are elsewhere.
+With `--study` only the best agents are fine-tuned, with some settings as they are by default and as they are elsewhere.
 
 Resumable: run it again and it goes on.
 """
@@ -16,7 +16,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 from experiments import EVALUATION_SEED, side_by_side
 from rich.console import Console
@@ -24,14 +23,13 @@ from rich.table import Table
 
 import kmyriad
 from kmyriad import figures
-from kmyriad.envs import find_id
 from kmyriad.envs.goal import AFFORDABLE, Annulus, draw_goals
 from kmyriad.evaluation.comparison import jumpstart_values
 from kmyriad.evaluation.selection import trials
 from kmyriad.evaluation.statistics import mean_of
+from kmyriad.rollout.task import task_of
 from kmyriad.runs.run import Run
 from kmyriad.runs.state import load_population
-from kmyriad.training.jumpstart import config_of, task_of
 
 WORLDS = ("ant-empty", "ant-maze")
 INITS = ("best", "single", "random")
@@ -40,15 +38,15 @@ FARTHEST = 7.0
 GOAL_SEED = 7
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
-    "critic learns with the policy": {"critic_passes": 0},
+    "critic learns with the policy": {"critic_epochs": 0},
     "lambda 0.95": {"gae_lambda": 0.95},
     "episodes go on at the goal": {"stop_at_goal": False},
-    "episodes are never given up": {"patience": 1_000_000},
-    "none of these: plain PPO": {"critic_passes": 0, "gae_lambda": 0.95, "stop_at_goal": False},
+    "episodes are never given up": {"episode_limit": 1_000_000},
+    "none of these: plain PPO": {"critic_epochs": 0, "gae_lambda": 0.95, "stop_at_goal": False},
 }
 """Settings of fine-tuning to be compared, by the name they have in the table."""
 FRESH_EPISODES = 200
-"""Played at the end, by the policy as it then is. Training's own episodes end as soon as its patience does."""
+"""Played at the end, by the policy as it then is. Training's own episodes end as soon as its limit says."""
 LEAST_AREA = 0.005
 """An area below this counts as this in ratios: the curve of a run that never succeeds has none."""
 
@@ -58,8 +56,12 @@ def main() -> None:
     parser.add_argument("--worlds", nargs="*", default=list(WORLDS), choices=WORLDS, help="some of the worlds")
     parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... (default: %(default)s)")
     parser.add_argument("--goals", type=int, default=2, help="goals per world (default: %(default)s)")
-    parser.add_argument("--pretrain-epochs", type=int, default=400, help="of 2,500 steps (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=160, help="of 5,000 steps, each goal (default: %(default)s)")
+    parser.add_argument(
+        "--pretrain-steps", type=int, default=1_000_000, help="of each population (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=800_000, help="of each goal, with selection (default: %(default)s)"
+    )
     parser.add_argument("--processes", type=int, default=2, help="runs at a time, a core each (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("runs/jumpstart"), help="where runs are kept")
     parser.add_argument("--study", action="store_true", help="only compare settings of fine-tuning")
@@ -91,7 +93,7 @@ def main() -> None:
 def study(arguments: argparse.Namespace) -> None:
     """Print the success in fresh episodes of every variant, seed and goal."""
     pretrain_all(arguments, (10,))
-    table = Table("setting", *arguments.worlds, title=f"{arguments.epochs} epochs, success in fresh episodes")
+    table = Table("setting", *arguments.worlds, title=f"{arguments.steps:,} steps, success in fresh episodes")
     for variant, changes in VARIANTS.items():
         prefix = re.sub("[^a-z0-9.]+", "-", variant.lower())
         cells = []
@@ -120,7 +122,7 @@ def pretrain_all(arguments: argparse.Namespace, populations: tuple[int, ...]) ->
     """Populations of so many agents in every world, and for every seed."""
     pretraining = {
         source_name(world, agents, seed): {
-            "env": world, "agents": agents, "seed": seed, "epochs": arguments.pretrain_epochs
+            "env": world, "agents": agents, "seed": seed, "total_steps": arguments.pretrain_steps
         }
         for world in arguments.worlds
         for seed in range(arguments.seeds)
@@ -136,20 +138,18 @@ def tasks_of(world: str, init: str, arguments: argparse.Namespace) -> dict[str, 
     for seed in range(arguments.seeds):
         source = arguments.folder / source_name(world, 1 if init == "single" else 10, seed)
         for index, goal in enumerate(goals):
-            settings = {"source": source, "init": init, "goal": goal, "seed": seed, "epochs": arguments.epochs}
+            settings = {"source": source, "init": init, "goal": goal, "seed": seed, "total_steps": arguments.steps}
             tasks[f"{world}-{init}-{seed}-goal-{index}"] = settings
     return tasks
 
 
 def source_name(world: str, agents: int, seed: int) -> str:
-    return f"{world}-{agents}-heads-{seed}"
+    return f"{world}-{agents}-agents-{seed}"
 
 
 def goals_of(world: str, count: int) -> list[tuple[float, ...]]:
-    env = gymnasium.make(find_id(world))
-    terrain, radius = env.unwrapped.world.terrain, env.unwrapped.world.goal_radius  # type: ignore[attr-defined]
-    env.close()
-    goals = draw_goals(terrain, Annulus(AFFORDABLE, FARTHEST), count, radius, GOAL_SEED)
+    made = kmyriad.make_world(world)
+    goals = draw_goals(made.terrain, Annulus(AFFORDABLE, FARTHEST), count, made.goal_radius, GOAL_SEED)
     return [tuple(round(float(number), 2) for number in goal) for goal in goals]
 
 
@@ -159,7 +159,7 @@ def pretrain_one(folder: Path, settings: dict[str, Any]) -> None:
 
 def jumpstart_one(folder: Path, settings: dict[str, Any]) -> None:
     if folder.exists():
-        kmyriad.jumpstart(out=folder, resume=True, epochs=settings["epochs"])
+        kmyriad.jumpstart(out=folder, resume=True, total_steps=settings["total_steps"])
     else:
         kmyriad.jumpstart(out=folder, threads=1, **settings)
     fresh_success(kmyriad.open_run(folder))
@@ -167,14 +167,14 @@ def jumpstart_one(folder: Path, settings: dict[str, Any]) -> None:
 
 def fresh_success(run: Run) -> float:
     """Of the newest policy in fresh episodes of the whole horizon; kept with the run."""
-    kept, epochs = run.path / "fresh.json", len(run.metrics())
+    kept, iterations = run.path / "fresh.json", len(run.metrics())
     if kept.exists():
         known = json.loads(kept.read_text())
-        if known["epochs"] == epochs:
+        if known["iterations"] == iterations:
             return float(known["success"])
-    play = trials(task_of(config_of(run)), load_population(run), EVALUATION_SEED, threads=1)
+    play = trials(task_of(run.jumpstart), load_population(run), EVALUATION_SEED, threads=1)
     success = float(play([0], FRESH_EPISODES, 0).success.mean())
-    kept.write_text(json.dumps({"epochs": epochs, "success": success}) + "\n")
+    kept.write_text(json.dumps({"iterations": iterations, "success": success}) + "\n")
     return success
 
 

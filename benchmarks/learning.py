@@ -3,8 +3,8 @@
 `reinforce` (the paper's gradient) trains for N steps; the highest mean entropy over seeds that it reaches, on fresh
 rollouts of the frozen population, is the mark. Counted is after how many steps `actor_critic` is there for good.
 `trust_region` runs for a tenth of N. All are measured with the same particles, features and neighbours. Beside that:
-what 1, 10 and 50 heads cover after as many steps, together and the widest of them alone, and how much they differ.
-Then, alone on the machine: what an update costs beside the physics of its epoch, and what 50 heads cost beside 1.
+what 1, 10 and 50 agents cover after as many steps, together and the widest of them alone, and how much they differ.
+Then, alone on the machine: what an update costs beside the physics of its iteration, and what 50 agents cost beside 1.
 
 Resumable: run it again and it goes on.
 """
@@ -19,17 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiments import Curve, epochs_for, train_all
+import torch
+from experiments import Curve, iterations_of, train_all
 from rich.console import Console
 from rich.table import Table
 from stopwatch import Stopwatch
 
 from kmyriad import figures
-from kmyriad.rollout.replicas import make_replicas
-from kmyriad.objective.rewards import slide
+from kmyriad.objective.rewards import rewards_of, slide
 from kmyriad.presets import preset
-from kmyriad.training.pretrain import assign_policies_to_processes, initial_state, update
 from kmyriad.rollout.collect import collect
+from kmyriad.rollout.randomness import SHUFFLING, generator, reset_seed
+from kmyriad.rollout.replicas import make_replicas
+from kmyriad.training.pretrain import initial_state
+from kmyriad.updates import update
 
 STEPS = {
     "ant-empty": 5_000_000,
@@ -45,31 +48,31 @@ OTHER_AIM = 10
 REINFORCE = {
     "update": "reinforce",
     "replicas": 300,
-    "segment": None,
-    "k": 5,
+    "rollout_steps": None,
+    "neighbours": 5,
     "learning_rate": 1e-3,
-    "initial_sigma": 0.6,
+    "initial_std": 0.6,
     "normalise_observations": False,
     "own_rate": None,
-    "adapter": 128,
+    "agent_hidden": 128,
 }
-"""The best rate and sigma found for it by `--search`."""
+"""The best rate and std found for it by `--search`."""
 TRUST_REGION = {**REINFORCE, "update": "trust_region", "learning_rate": 1e-4, "trust_region_steps": 10}
-SEARCH = [(rate, sigma) for rate in (1e-3, 3e-3) for sigma in (0.22, 0.37, 0.6, 1.0)]
+SEARCH = [(rate, std) for rate in (1e-3, 3e-3) for std in (0.22, 0.37, 0.6, 1.0)]
 ACTOR_CRITIC_STEPS, MEASUREMENTS = 1_000_000, 20
 """Of each actor_critic run: environment steps, and how often it is measured on the way."""
-HEADS = (1, 10, 50)
+AGENTS = (1, 10, 50)
 RULES = ("actor_critic", "reinforce", "trust_region")
 NAMES = {
-    "50-heads": "50 heads",
-    "actor_critic": "10 heads",
-    "1-heads": "1 head",
+    "50-agents": "50 agents",
+    "actor_critic": "10 agents",
+    "1-agent": "1 agent",
     "reinforce": "reinforce",
     "trust_region": "trust_region",
 }
-"""In pictures, where numbers of heads stand for `actor_critic`, and the other rules have 10."""
+"""In pictures, where numbers of agents stand for `actor_critic`, and the other rules have 10."""
 Found = dict[str, list[Curve]]
-"""Curves of every seed, by rule or number of heads."""
+"""Curves of every seed, by rule or number of agents."""
 
 
 def main() -> None:
@@ -80,8 +83,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/learning"), help="where runs are kept")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the curves there")
-    parser.add_argument("--search", action="store_true", help="only look for reinforce's best rate and sigma")
-    parser.add_argument("--timing", action="store_true", help="only measure the cost of updates and heads")
+    parser.add_argument("--search", action="store_true", help="only look for reinforce's best rate and std")
+    parser.add_argument("--timing", action="store_true", help="only measure the cost of updates and agents")
     arguments = parser.parse_args()
     if arguments.search:
         search(arguments.folder, arguments.seeds, arguments.processes)
@@ -92,7 +95,7 @@ def main() -> None:
         curves = learn(arguments.worlds, arguments.seeds, arguments.folder, arguments.processes)
         for world, found in curves.items():
             values[f"steps_ratio_{world}"] = show_rules(world, found)
-            show_heads(world, found)
+            show_agents(world, found)
             if arguments.pictures:
                 named = {name: found[key] for key, name in NAMES.items()}
                 figures.save(figures.entropy_curves(named), arguments.pictures / f"learning-{world}")
@@ -108,28 +111,28 @@ def main() -> None:
 def aim_of(figure: str) -> str:
     if figure.startswith("steps_ratio_"):
         return f">= {AIMS.get(figure.removeprefix('steps_ratio_'), OTHER_AIM)}"
-    return {"update_vs_physics": "<= 1", "heads_50_vs_1": "<= 1.15"}[figure]
+    return {"update_vs_physics": "<= 1", "agents_50_vs_1": "<= 1.15"}[figure]
 
 
 def settings_of(world: str, rule: str, agents: int, seed: int) -> dict[str, Any]:
     """What `kmyriad.pretrain` gets: the default preset of the world, or the baseline on the same environment."""
-    defaults = preset("quick", world, agents)
     settings: dict[str, Any] = {"env": world, "preset": "quick", "agents": agents, "seed": seed}
     if rule == "actor_critic":
-        settings["epochs"] = epochs_for(ACTOR_CRITIC_STEPS, defaults, settings)
-        settings["checkpoint_every"] = max(1, settings["epochs"] // MEASUREMENTS)
-    else:
-        settings |= REINFORCE if rule == "reinforce" else TRUST_REGION
-        steps = STEPS[world] if rule == "reinforce" else STEPS[world] // 10
-        settings["epochs"] = epochs_for(steps, defaults, settings)
-        settings["checkpoint_every"] = max(1, settings["epochs"] // 5)
-    return settings
+        return measured(settings | {"total_steps": ACTOR_CRITIC_STEPS}, MEASUREMENTS)
+    if rule == "reinforce":
+        return measured(settings | REINFORCE | {"total_steps": STEPS[world]}, 5)
+    return measured(settings | TRUST_REGION | {"total_steps": STEPS[world] // 10}, 5)
+
+
+def measured(settings: dict[str, Any], times: int) -> dict[str, Any]:
+    """`settings` with about so many checkpoints on the way."""
+    return settings | {"checkpoint_every": max(1, iterations_of(settings) // times)}
 
 
 def learn(worlds: list[str], seeds: int, folder: Path, processes: int) -> dict[str, Found]:
     """Curves by world."""
     contestants = {rule: (rule, 10) for rule in RULES} | {
-        heads_name(agents): ("actor_critic", agents) for agents in HEADS if agents != 10
+        agents_name(agents): ("actor_critic", agents) for agents in AGENTS if agents != 10
     }
     experiments = {
         f"{world}-{name}-{seed}": settings_of(world, rule, agents, seed)
@@ -144,8 +147,8 @@ def learn(worlds: list[str], seeds: int, folder: Path, processes: int) -> dict[s
     }
 
 
-def heads_name(agents: int) -> str:
-    return "actor_critic" if agents == 10 else f"{agents}-heads"
+def agents_name(agents: int) -> str:
+    return {1: "1-agent", 10: "actor_critic"}.get(agents, f"{agents}-agents")
 
 
 def steps_to(curve: Curve, mark: float) -> float:
@@ -163,7 +166,7 @@ def best_mean(curves: list[Curve]) -> float:
 def show_rules(world: str, found: Found) -> float:
     """Print how fast each rule learns; returns reinforce's steps over actor_critic's, the median over seeds."""
     mark = best_mean(found["reinforce"])
-    table = Table("rule", "steps", "entropy, each seed", f"steps to {mark:.2f}", "cells", title=f"{world}, 10 heads")
+    table = Table("rule", "steps", "entropy, each seed", f"steps to {mark:.2f}", "cells", title=f"{world}, 10 agents")
     for rule in RULES:
         table.add_row(
             rule,
@@ -177,23 +180,23 @@ def show_rules(world: str, found: Found) -> float:
     return float(np.median(found["reinforce"][0][-1]["env_steps"] / steps))
 
 
-def show_heads(world: str, found: Found) -> None:
-    """Print what 1, 10 and 50 heads cover after the same number of steps, and how much they differ."""
+def show_agents(world: str, found: Found) -> None:
+    """Print what 1, 10 and 50 agents cover after the same number of steps, and how much they differ."""
     steps = found["actor_critic"][0][-1]["env_steps"]
     table = Table(
-        "heads", "entropy, each seed", "cells", "widest head alone", "least head", "KL between heads", "its floor",
+        "agents", "entropy, each seed", "cells", "widest agent alone", "least agent", "KL between agents", "its floor",
         title=f"{world}, {steps:,} steps",
     )  # fmt: skip
-    for agents in HEADS:
-        curves = found[heads_name(agents)]
+    for agents in AGENTS:
+        curves = found[agents_name(agents)]
         last = [curve[-1]["last"] for curve in curves]
         table.add_row(
             str(agents),
             each(curves, lambda curve: f"{curve[-1]['entropy']:.2f}"),
             each(last, lambda row: row["covered_cells"]),
-            each(last, lambda row: row["covered_cells_of_widest_head"]),
-            each(last, lambda row: min(row["covered_cells_per_head"])),
-            each(last, lambda row: f"{np.mean(row['kl_between_heads']):.2f}" if "kl_floor" in row else "-"),
+            each(last, lambda row: row["covered_cells_of_widest_agent"]),
+            each(last, lambda row: min(row["covered_cells_per_agent"])),
+            each(last, lambda row: f"{np.mean(row['kl_between_agents']):.2f}" if "kl_floor" in row else "-"),
             each(last, lambda row: f"{row['kl_floor']:.2f}" if "kl_floor" in row else "-"),
         )
     Console().print(table)
@@ -205,55 +208,59 @@ def each(seeds: list[Any], text: Callable[[Any], Any]) -> str:
 
 
 def search(folder: Path, seeds: int, processes: int) -> None:
-    """The entropy that reinforce reaches on ant-empty in a million steps, by rate and initial sigma."""
+    """The entropy that reinforce reaches on ant-empty in a million steps, by rate and initial std."""
     experiments = {}
-    for rate, sigma in SEARCH:
+    for rate, std in SEARCH:
         for seed in range(seeds):
-            settings = settings_of("ant-empty", "reinforce", 10, seed) | {"learning_rate": rate, "initial_sigma": sigma}
-            settings["epochs"] = epochs_for(1_000_000, preset("quick", "ant-empty", 10), settings)
-            settings["checkpoint_every"] = settings["epochs"]
-            experiments[f"search-{rate:g}-{sigma:g}-{seed}"] = settings
+            settings = settings_of("ant-empty", "reinforce", 10, seed) | {"learning_rate": rate, "initial_std": std}
+            experiments[f"search-{rate:g}-{std:g}-{seed}"] = measured(settings | {"total_steps": 1_000_000}, 1)
     curves = list(train_all(experiments, folder, processes).values())
-    table = Table("rate", "sigma", "entropy, each seed", "mean", title="reinforce, ant-empty, 1M steps")
-    for index, (rate, sigma) in enumerate(SEARCH):
+    table = Table("rate", "std", "entropy, each seed", "mean", title="reinforce, ant-empty, 1M steps")
+    for index, (rate, std) in enumerate(SEARCH):
         found = [curve[-1]["entropy"] for curve in curves[index * seeds : (index + 1) * seeds]]
-        table.add_row(f"{rate:g}", f"{sigma:g}", " ".join(f"{e:.2f}" for e in found), f"{np.mean(found):.2f}")
+        table.add_row(f"{rate:g}", f"{std:g}", " ".join(f"{e:.2f}" for e in found), f"{np.mean(found):.2f}")
     Console().print(table)
 
 
 def timing(rounds: int = 30) -> dict[str, float]:
-    """Cost of an update beside physics, and of 50 heads beside 1: medians over epochs in turns."""
+    """Cost of an update beside physics, and of 50 agents beside 1: medians over iterations in turns."""
     contestants = {agents: TimedTraining(agents) for agents in (10, 1, 50)}
     for _ in range(rounds):
         for contestant in contestants.values():
-            contestant.epoch()
+            contestant.iteration()
     ten, one, fifty = (np.array(contestant.seconds) for contestant in contestants.values())
     return {
         "update_vs_physics": float(np.median(ten[:, 1] / ten[:, 0])),
-        "heads_50_vs_1": float(np.median(fifty.sum(axis=1) / one.sum(axis=1))),
+        "agents_50_vs_1": float(np.median(fifty.sum(axis=1) / one.sum(axis=1))),
     }
 
 
 class TimedTraining:
-    """Epochs of ant-empty with the default settings, timed: (physics, update, everything else) in seconds."""
+    """Iterations of ant-empty with the default settings, timed: (physics, update, everything else) in seconds."""
 
     def __init__(self, agents: int) -> None:
         self.config = preset("quick", "ant-empty", agents)
-        self.replicas = make_replicas("ant-empty", self.config.replica_count, horizon=self.config.horizon)
+        rollouts = self.config.rollouts
+        self.replicas = make_replicas("ant-empty", rollouts.replicas, horizon=rollouts.horizon)
         self.state = initial_state(self.config, self.replicas)
         self.seconds: list[tuple[float, float, float]] = []
 
-    def epoch(self) -> None:
+    def iteration(self) -> None:
+        """As in `algorithm_1`, without what is written down."""
         config, state = self.config, self.state
+        seed, rollouts = config.run.seed, config.rollouts
         stopwatch, start = Stopwatch(self.replicas.env), time.perf_counter()
-        state.epoch += 1
-        assign_policies_to_processes(config, self.replicas, state.epoch)
+        state.iteration += 1
+        self.replicas.begin(rollouts, reset_seed(seed, state.iteration))
         trajectory = collect(
-            self.replicas, state.population, config.epoch_steps, config.seed, state.epoch, keep_arrivals=True
+            self.replicas, state.population, rollouts.steps, seed, state.iteration, keep_next_observations=True
         )
         middle, physics = time.perf_counter(), stopwatch.stop()
-        state.pool = slide(state.pool, trajectory, config.epochs_per_horizon)
-        update(config, state, trajectory)
+        state.pool = slide(state.pool, trajectory.visits, rollouts.per_horizon)
+        rewards = rewards_of(state.pool, config)
+        population, rng = state.population, generator(seed, state.iteration, SHUFFLING)
+        update(config.update, population, state.critic, state.optimizer, trajectory, rewards, state.iteration, rng)
+        population.see(trajectory.observations, torch.from_numpy(trajectory.valid))
         end = time.perf_counter()
         self.seconds.append((physics, end - middle, middle - start - physics))
 

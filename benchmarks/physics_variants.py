@@ -16,8 +16,7 @@ from mujoco.batch import Batch
 from rich.console import Console
 from rich.table import Table
 
-from kmyriad.envs.ant import build_spec
-from kmyriad.envs.make import ant_world
+from kmyriad.envs.ant import ant_world, build_spec
 from kmyriad.envs.mujoco_warnings import silenced
 from kmyriad.envs.terrain import TERRAINS
 

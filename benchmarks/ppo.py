@@ -19,8 +19,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from kmyriad.rollout.replicas import make_replicas
 from kmyriad.rollout.collect import collect
+from kmyriad.rollout.replicas import make_replicas
 from kmyriad.runs.state import load_population
 
 ENV, HORIZON = "Pendulum-v1", 200
@@ -29,16 +29,17 @@ EPISODES = 100
 """Of every evaluation."""
 OURS: dict[str, Any] = {
     "replicas": REPLICAS,
+    "rollout_steps": None,
     "gamma": 0.9,
     "learning_rate": 1e-3,
     "critic_learning_rate": 1e-3,
-    "critic": (64, 64),
+    "critic_hidden": (64, 64),
     "gae_lambda": 0.95,
-    "passes": 10,
+    "update_epochs": 10,
     "minibatches": 16,
-    "critic_passes": 0,
-    "target_kl": None,
-    "warm_up": 1,
+    "critic_epochs": 0,
+    "desired_kl": None,
+    "critic_warm_up": 1,
     "selection_steps": 10 * HORIZON,
 }
 THEIRS: dict[str, Any] = {
@@ -84,22 +85,21 @@ def ours(seed: int, steps: int) -> tuple[float, float]:
     """(mean return of fresh episodes, training steps per second)."""
     with tempfile.TemporaryDirectory() as folder:
         source = kmyriad.pretrain(  # never trained further: it only says how large the network is
-            ENV, out=Path(folder) / "source", agents=1, epochs=1, horizon=HORIZON, trunk=(64,), adapter=64,
-            activation="relu", normalise_observations=False, initial_sigma=0.6, seed=seed, threads=1,
+            ENV, out=Path(folder) / "source", agents=1, total_steps=1, horizon=HORIZON, trunk_hidden=(64,),
+            agent_hidden=64, activation="relu", normalise_observations=False, initial_std=0.6, seed=seed, threads=1,
         )  # fmt: skip
         run = source
         started, spent = time.perf_counter(), 1
         if steps:
-            epochs = steps // (REPLICAS * HORIZON)
             run = kmyriad.jumpstart(
-                source.path, init="random", out=Path(folder) / "run", seed=seed, epochs=epochs, threads=1, **OURS
+                source, init="random", out=Path(folder) / "run", seed=seed, total_steps=steps, threads=1, **OURS
             )
             spent = run.metrics()[-1]["env_steps"]
         speed = spent / (time.perf_counter() - started)
         population = load_population(run)
     replicas = make_replicas(ENV, EPISODES, horizon=HORIZON, threads=1)
     replicas.start(seed + 1000)
-    rewards = collect(replicas, population, HORIZON, seed + 1000, epoch=0).rewards
+    rewards = collect(replicas, population, HORIZON, seed + 1000, iteration=0).rewards
     replicas.close()
     return float(rewards.sum(axis=-1).mean()), speed
 

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from kmyriad.envs.make import ant_world
+from kmyriad.envs.ant import ant_world
 from kmyriad.envs.terrain import TERRAINS, Terrain
-from kmyriad.envs.vector_env import MujocoVectorEnv
+from kmyriad.envs.vector_env import WorldVectorEnv
 from kmyriad.envs.world import Feature, FeatureTable
 
 TARGETS = {
@@ -96,7 +96,7 @@ def main() -> None:
 
 def against_bare_batch(size: Size) -> tuple[float, str]:
     world = ant_world("empty")
-    env = MujocoVectorEnv(world, size.replicas, threads=size.threads)
+    env = WorldVectorEnv(world, size.replicas, threads=size.threads)
     env.reset(seed=0)
     bare = Batch(world.model, size.replicas, size.threads)
     bare.state[:] = env.get_state().physics
@@ -113,7 +113,7 @@ def against_gymnasium(size: Size) -> tuple[float, str]:
     def single() -> gymnasium.Env:
         return gymnasium.make("kmyriad/AntEmpty-v0")
 
-    env = MujocoVectorEnv(ant_world("empty"), size.replicas, threads=size.threads)
+    env = WorldVectorEnv(ant_world("empty"), size.replicas, threads=size.threads)
     # A process per replica would drown this many cores; AsyncVectorEnv is given the number that suits it.
     few = 2 * size.threads
     peers = {
@@ -135,7 +135,7 @@ def against_envpool(size: Size) -> tuple[float | None, str]:
         import envpool
     except ImportError:
         return None, "not measured: EnvPool is not installed (pip install 'kmyriad[bench]')"
-    env = MujocoVectorEnv(GymnasiumAnt(), size.replicas, threads=size.threads)
+    env = WorldVectorEnv(GymnasiumAnt(), size.replicas, threads=size.threads)
     env.reset(seed=0)
     peer = envpool.make_gymnasium(
         "Ant-v4", num_envs=size.replicas, num_threads=size.threads, terminate_when_unhealthy=False
@@ -152,9 +152,9 @@ def against_flat(terrain: str) -> Callable[[Size], tuple[float, str]]:
     return measure
 
 
-def spread_out(terrain: str, size: Size) -> MujocoVectorEnv:
+def spread_out(terrain: str, size: Size) -> WorldVectorEnv:
     """Ants dropped all over the terrain's free ground, where maximising entropy drives a population, and settled."""
-    env = MujocoVectorEnv(ant_world(terrain, horizon=10**9), size.replicas, threads=size.threads)
+    env = WorldVectorEnv(ant_world(terrain, horizon=10**9), size.replicas, threads=size.threads)
     env.reset(seed=0)
     ground = env.world.terrain
     rng = np.random.default_rng(0)

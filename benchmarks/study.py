@@ -1,6 +1,6 @@
 """What matters for learning: one setting changed at a time, several seeds each, entropy on fresh rollouts.
 
-The tables of docs/trials.md and docs/learning.md that name it come from here. Resumable: run it again and it goes on.
+The tables of research/notebook.md that name it come from here. Resumable: run it again and it goes on.
 """
 
 import argparse
@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
-from experiments import Curve, epochs_for, side_by_side, train_one
+from experiments import Curve, iterations_of, side_by_side, train_one
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from kmyriad.objective.rewards import Novelty, estimate_novelty, slide
+from kmyriad.config import PretrainConfig
+from kmyriad.objective.rewards import Rewards, rewards_of, slide
 from kmyriad.presets import PRESETS, preset
-from kmyriad.rollout.collect import ParallelTrajectory, Visits
-from kmyriad.training import pretrain as pretraining
+from kmyriad.rollout.collect import Visits
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -34,9 +34,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no mirrors": {"mirrors": False},
     "turned views": {"turns": True},
     "no turned views": {"turns": False},
-    "many heads before turned views": {
+    "many agents before turned views": {
         "turns": False,
-        "diversity": 0.5,
+        "diversity_weight": 0.5,
         "direction_rate": 0.1,
         "gae_lambda": 0.9,
     },
@@ -44,50 +44,50 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "direction rate 0": {"direction_rate": 0.0},
     "direction rate 0.03": {"direction_rate": 0.03},
     "direction rate 0.1": {"direction_rate": 0.1},
-    "no compass, as before": {"compass": 0.0, "diversity": 1.0, "own_rate": 0.1},
-    "diversity 0": {"diversity": 0.0},
-    "diversity 0.3": {"diversity": 0.3},
-    "diversity 1": {"diversity": 1.0},
-    "diversity 2": {"diversity": 2.0},
+    "no compass, as before": {"compass": 0.0, "diversity_weight": 1.0, "own_rate": 0.1},
+    "diversity weight 0": {"diversity_weight": 0.0},
+    "diversity weight 0.3": {"diversity_weight": 0.3},
+    "diversity weight 1": {"diversity_weight": 1.0},
+    "diversity weight 2": {"diversity_weight": 2.0},
     "50 replicas": {"replicas": 50},
     "200 replicas": {"replicas": 200},
-    "200 replicas, k 15": {"replicas": 200, "k": 15},
+    "200 replicas, 15 neighbours": {"replicas": 200, "neighbours": 15},
     "500 replicas": {"replicas": 500},
-    "500 replicas, segment 10": {"replicas": 500, "segment": 10},
-    "segment 10": {"segment": 10},
-    "segment 50": {"segment": 50},
-    "whole horizons": {"segment": 200},
+    "500 replicas, rollouts of 10 steps": {"replicas": 500, "rollout_steps": 10},
+    "rollouts of 10 steps": {"rollout_steps": 10},
+    "rollouts of 50 steps": {"rollout_steps": 50},
+    "whole horizons": {"rollout_steps": None},
     "learning rate 0.0003": {"learning_rate": 3e-4},
     "learning rate 0.003": {"learning_rate": 3e-3},
-    "target KL 0.03": {"target_kl": 0.03},
-    "target KL 0.06": {"target_kl": 0.06},
+    "desired KL 0.03": {"desired_kl": 0.03},
+    "desired KL 0.06": {"desired_kl": 0.06},
     "2 minibatches": {"minibatches": 2},
     "8 minibatches": {"minibatches": 8},
-    "2 passes, 8 minibatches": {"passes": 2, "minibatches": 8},
-    "8 passes": {"passes": 8},
+    "2 update epochs, 8 minibatches": {"update_epochs": 2, "minibatches": 8},
+    "8 update epochs": {"update_epochs": 8},
     "gamma 0.97": {"gamma": 0.97},
     "gamma 0.995": {"gamma": 0.995},
     "lambda 0.6": {"gae_lambda": 0.6},
     "lambda 0.8": {"gae_lambda": 0.8},
     "lambda 0.9": {"gae_lambda": 0.9},
     "lambda 0.95": {"gae_lambda": 0.95},
-    "sigma 0.14": {"initial_sigma": 0.14},
-    "sigma 0.22": {"initial_sigma": 0.22},
-    "sigma 0.37": {"initial_sigma": 0.37},
-    "sigma at least 0.05": {"sigma_min": 0.05},
-    "sigma at least 0.1": {"sigma_min": 0.1},
-    "sigma at most 0.3": {"sigma_max": 0.3},
-    "sigma at most 0.18": {"sigma_max": 0.18},
-    "k 15": {"k": 15},
-    "k 40": {"k": 40},
+    "std 0.14": {"initial_std": 0.14},
+    "std 0.22": {"initial_std": 0.22},
+    "std 0.37": {"initial_std": 0.37},
+    "std at least 0.05": {"std_range": (0.05, 2.0)},
+    "std at least 0.1": {"std_range": (0.1, 2.0)},
+    "std at most 0.3": {"std_range": (0.01, 0.3)},
+    "std at most 0.18": {"std_range": (0.01, 0.18)},
+    "15 neighbours": {"neighbours": 15},
+    "40 neighbours": {"neighbours": 40},
     "features x y": {"features": ("x", "y")},
     "ReLU": {"activation": "relu"},
     "raw observations": {"normalise_observations": False},
-    "actor 128-128-64": {"trunk": (128, 128)},
-    "actor 256-128-128": {"adapter": 128},
-    "actor 512-256-256": {"trunk": (512, 256), "adapter": 256},
-    "critic 128-128": {"critic": (128, 128)},
-    "critic 256-256": {"critic": (256, 256)},
+    "actor 128-128-64": {"trunk_hidden": (128, 128)},
+    "actor 256-128-128": {"agent_hidden": 128},
+    "actor 512-256-256": {"trunk_hidden": (512, 256), "agent_hidden": 256},
+    "critic 128-128": {"critic_hidden": (128, 128)},
+    "critic 256-256": {"critic_hidden": (256, 256)},
 }
 """What differs from the defaults, by the name it has in the table."""
 
@@ -98,7 +98,7 @@ POOLS: dict[str, dict[str, Any]] = {
     "pool of half a horizon": {"pool_horizons": 0.5},
     "pool of two horizons": {"pool_horizons": 2.0},
 }
-"""What no setting gives; `train_variant` does."""
+"""What no setting gives; `OtherPool` does."""
 
 
 def main() -> None:
@@ -113,9 +113,9 @@ def main() -> None:
         nargs="*",
         metavar="NAME",
         choices=[*VARIANTS, *POOLS],
-        help="some of the variants; those of z and of sigma's upper bound are for Ants",
+        help="some of the variants; those of z and of std's upper bound are for Ants",
     )
-    parser.add_argument("--agents", type=int, default=10, help="heads (default: %(default)s)")
+    parser.add_argument("--agents", type=int, default=10, help="agents (default: %(default)s)")
     parser.add_argument(
         "--preset", default="quick", choices=PRESETS, help="settings to start from (default: %(default)s)"
     )
@@ -126,53 +126,57 @@ def main() -> None:
     arguments = parser.parse_args()
     names = arguments.only or [*VARIANTS, *POOLS]
     base = preset(arguments.preset, arguments.env, arguments.agents)
-    horizon = arguments.horizon or base.horizon
+    horizon = arguments.horizon or base.world.horizon
     group = f"{arguments.env}-{arguments.preset}-{arguments.agents}-{horizon}-{arguments.steps}"
     experiments = {}
     for name in names:
         for seed in range(arguments.seeds):
             settings = {"env": arguments.env, "preset": arguments.preset, "agents": arguments.agents}
-            settings |= {"horizon": horizon, "seed": seed, **VARIANTS.get(name, {})}
-            settings["epochs"] = epochs_for(arguments.steps, base, settings)
-            settings |= {"checkpoint_every": settings["epochs"], **POOLS.get(name, {})}
+            settings |= {"horizon": horizon, "seed": seed, "total_steps": arguments.steps, **VARIANTS.get(name, {})}
+            settings |= {"checkpoint_every": iterations_of(settings), **POOLS.get(name, {})}
             experiments[f"{group}/{re.sub(r'[^a-z0-9.]+', '-', name.lower())}-{seed}"] = settings
     curves = list(side_by_side(train_variant, experiments, arguments.folder, arguments.processes).values())
     rows = {name: curves[i * arguments.seeds : (i + 1) * arguments.seeds] for i, name in enumerate(names)}
-    show(rows, f"{arguments.env}, {arguments.agents} heads, {arguments.steps:,} steps, {arguments.seeds} seeds")
+    show(rows, f"{arguments.env}, {arguments.agents} agents, {arguments.steps:,} steps, {arguments.seeds} seeds")
     if arguments.json:
         table = {name: [curve[-1] for curve in found] for name, found in rows.items()}
         arguments.json.write_text(json.dumps(table, indent=1) + "\n")
 
 
 def train_variant(folder: Path, settings: dict[str, Any]) -> Curve:
-    """`train_one`, with the pool that `settings` ask for.
+    """`train_one`, with the pool that `settings` ask for."""
+    settings = dict(settings)
+    pool = {name: settings.pop(name) for name in ("pool_horizons", "feature_scales") if name in settings}
+    return train_one(folder, settings, OtherPool(**pool) if pool else rewards_of)
+
+
+class OtherPool:
+    """The objective that the settings ask for, on another pool.
 
     `pool_horizons` is how many horizons the pool holds; `feature_scales` multiply the features that neighbours are
-    searched in, or are "deviation": every feature is divided by its standard deviation in the pool.
+    searched in, or are "deviation": every feature is divided by its standard deviation in the pool. After a resume a
+    pool longer than a horizon fills again from the last horizon.
     """
-    settings = dict(settings)
-    horizons, scales = settings.pop("pool_horizons", 1.0), settings.pop("feature_scales", 1.0)
 
-    def slide_by_horizons(pool: Sequence[Visits], trajectory: ParallelTrajectory, segments: int) -> list[Visits]:
-        return slide(pool, trajectory, max(1, round(horizons * segments)))
+    def __init__(self, pool_horizons: float = 1.0, feature_scales: Sequence[float] | str = (1.0,)) -> None:
+        self._horizons, self._scales = pool_horizons, feature_scales
+        self._pool: list[Visits] = []
 
-    def scaled_novelty(pool: Sequence[Visits], *rest: Any) -> Novelty:
-        factors = scales
-        if scales == "deviation":
-            factors = 1 / np.concatenate([visits.features[visits.sound] for visits in pool]).std(0)
-        factors = np.float32(factors)
-        return estimate_novelty([replace(visits, features=visits.features * factors) for visits in pool], *rest)
+    def __call__(self, pool: Sequence[Visits], config: PretrainConfig) -> Rewards:
+        segments = max(1, round(self._horizons * config.rollouts.per_horizon))
+        self._pool = slide(self._pool or pool[:-1], pool[-1], segments)
+        factors = np.float32(self._factors())
+        return rewards_of([replace(visits, features=visits.features * factors) for visits in self._pool], config)
 
-    with (
-        patch.object(pretraining, "slide", slide_by_horizons),
-        patch.object(pretraining, "estimate_novelty", scaled_novelty),
-    ):
-        return train_one(folder, settings)
+    def _factors(self) -> NDArray[np.floating]:
+        if isinstance(self._scales, str):
+            return 1 / np.concatenate([visits.features[visits.valid] for visits in self._pool]).std(0)
+        return np.array(self._scales)
 
 
 def show(rows: dict[str, list[Curve]], title: str) -> None:
     table = Table(
-        "setting", "entropy", "each seed", "cells", "cells per head", "KL between heads", "sigma", title=title
+        "setting", "entropy", "each seed", "cells", "cells per agent", "KL between agents", "std", title=title
     )
     for name, curves in rows.items():
         last = [curve[-1]["last"] for curve in curves]
@@ -182,9 +186,9 @@ def show(rows: dict[str, list[Curve]], title: str) -> None:
             f"{entropies.mean():.2f}",
             " ".join(f"{entropy:.2f}" for entropy in entropies),
             f"{np.mean([row['covered_cells'] for row in last]):.0f}",
-            f"{np.mean([np.mean(row['covered_cells_per_head']) for row in last]):.0f}",
-            f"{np.mean([np.mean(row.get('kl_between_heads', [np.nan])) for row in last]):.2f}",
-            f"{np.mean([curve[-1]['sigma'] for curve in curves]):.2f}",
+            f"{np.mean([np.mean(row['covered_cells_per_agent']) for row in last]):.0f}",
+            f"{np.mean([np.mean(row.get('kl_between_agents', [np.nan])) for row in last]):.2f}",
+            f"{np.mean([curve[-1]['std'] for curve in curves]):.2f}",
         )
     Console().print(table)
 

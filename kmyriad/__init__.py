@@ -7,45 +7,99 @@ from typing import TYPE_CHECKING, Any
 # physics runs on the same cores right after. Only has an effect if torch was not imported before.
 os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 
-import kmyriad.envs  # noqa: F401  (registers the Gymnasium ids)
+import kmyriad.envs as envs  # registers the Gymnasium ids
 from kmyriad.errors import TrainingStoppedError, UsageError
-from kmyriad.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from kmyriad.evaluation.evaluate import evaluate
+    import kmyriad.figures as figures
+    import kmyriad.presets as presets
+    from kmyriad.config import JumpstartConfig, PretrainConfig
+    from kmyriad.envs.goal import Annulus, draw_goals
+    from kmyriad.envs.make import make_world
+    from kmyriad.evaluation.comparison import compare, jumpstart_values
+    from kmyriad.evaluation.evaluate import evaluate, play, world_of
+    from kmyriad.evaluation.selection import select
+    from kmyriad.objective.rewards import Rewards
+    from kmyriad.report.page import write_report
+    from kmyriad.rollout.collect import Visits
+    from kmyriad.runs.progress import say
     from kmyriad.runs.run import Run, list_runs, open_run
-    from kmyriad.runs.state import load_population
+    from kmyriad.runs.state import load_last_horizon, load_population
     from kmyriad.training.jumpstart import jumpstart
     from kmyriad.training.pretrain import pretrain
+    from kmyriad.video.film import write_video
+
+    __version__: str
+
+_HOMES = {
+    "Annulus": "envs.goal",
+    "JumpstartConfig": "config",
+    "PretrainConfig": "config",
+    "Rewards": "objective.rewards",
+    "Run": "runs.run",
+    "Visits": "rollout.collect",
+    "compare": "evaluation.comparison",
+    "draw_goals": "envs.goal",
+    "evaluate": "evaluation.evaluate",
+    "jumpstart": "training.jumpstart",
+    "jumpstart_values": "evaluation.comparison",
+    "list_runs": "runs.run",
+    "load_last_horizon": "runs.state",
+    "load_population": "runs.state",
+    "make_world": "envs.make",
+    "open_run": "runs.run",
+    "play": "evaluation.evaluate",
+    "pretrain": "training.pretrain",
+    "say": "runs.progress",
+    "select": "evaluation.selection",
+    "world_of": "evaluation.evaluate",
+    "write_report": "report.page",
+    "write_video": "video.film",
+}
+"""Where the public names live. They are fetched when first used: torch takes seconds to import."""
+
+_ROOMS = ("figures", "presets")
 
 __all__ = [
+    "Annulus",
+    "JumpstartConfig",
+    "PretrainConfig",
+    "Rewards",
     "Run",
     "TrainingStoppedError",
     "UsageError",
+    "Visits",
     "__version__",
+    "compare",
+    "draw_goals",
+    "envs",
     "evaluate",
+    "figures",
     "jumpstart",
+    "jumpstart_values",
     "list_runs",
+    "load_last_horizon",
     "load_population",
+    "make_world",
     "open_run",
+    "play",
+    "presets",
     "pretrain",
+    "say",
+    "select",
+    "world_of",
+    "write_report",
+    "write_video",
 ]
-
-_LAZY = {
-    "Run": "kmyriad.runs.run",
-    "evaluate": "kmyriad.evaluation.evaluate",
-    "jumpstart": "kmyriad.training.jumpstart",
-    "list_runs": "kmyriad.runs.run",
-    "load_population": "kmyriad.runs.state",
-    "open_run": "kmyriad.runs.run",
-    "pretrain": "kmyriad.training.pretrain",
-}
-"""Names that need torch, which takes seconds to import: fetched when first used."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'kmyriad' has no attribute {name!r}")
-    from importlib import import_module
+    from importlib import import_module, metadata
 
-    return getattr(import_module(_LAZY[name]), name)
+    if name == "__version__":
+        return metadata.version("kmyriad")
+    if name in _ROOMS:
+        return import_module(f"kmyriad.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kmyriad' has no attribute {name!r}")
+    return getattr(import_module(f"kmyriad.{_HOMES[name]}"), name)

@@ -1,349 +1,440 @@
-"""The settings of a pretraining run: one frozen dataclass, the same for the command line and for Python."""
+"""The settings of runs: one small frozen dataclass per room, the same for the command line, Python and `config.json`.
+
+Names are unique across the blocks of a config, so that keywords and flags are flat: `agents=50`, `--agents 50`. A block
+checks its own values (`checks.py` has how); what concerns several blocks is checked by the config that holds them.
+"""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
-from kmyriad.envs import IDS, find_id
+import tyro
+
+from kmyriad.checks import Between, check_fields, converted
 from kmyriad.errors import UsageError, nearest_name
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+FORMAT = 2
+"""Of `config.json`. Format 1 was flat, and called an iteration an epoch."""
 
-UpdateRule = Literal["actor_critic", "reinforce", "trust_region"]
 Activation = Literal["elu", "relu"]
+Init = Literal["best", "single", "random"]
 
-REPLICAS = 100
-"""About how many there are where nothing else is asked for."""
-
-SEGMENT, POINT_MAZE_SEGMENT = 25, 100
-"""About how many control steps an actor_critic epoch has, where nothing else is asked for. The ball crosses its maze in
-a hundred: shorter epochs only ever see a part of that, and their updates chase each other."""
-
-OWN_RATE = 0.1
-"""Of agents' own layers beside what all have in common, where nothing else is asked for."""
-
-BOUNDS: dict[str, tuple[float, float]] = {
-    "agents": (1, 10_000),
-    "replicas": (1, 10_000_000),
-    "epochs": (1, 10_000_000),
-    "seed": (0, 2**63 - 1),
-    "horizon": (1, 10_000_000),
-    "segment": (1, 10_000_000),
-    "k": (1, 10_000),
-    "learning_rate": (1e-12, 100.0),
-    "learning_rate_decay": (1e-6, 1.0),
-    "diversity": (0.0, 1000.0),
-    "compass": (0.0, 100.0),
-    "gamma": (0.0, 1.0),
-    "gae_lambda": (0.0, 1.0),
-    "clip": (1e-3, 10.0),
-    "passes": (1, 1000),
-    "minibatches": (1, 10_000),
-    "target_kl": (1e-6, 10.0),
-    "adapter": (1, 65_536),
-    "own_rate": (1e-6, 1.0),
-    "direction_rate": (0.0, 1.0),
-    "initial_sigma": (1e-4, 100.0),
-    "sigma_min": (1e-6, 100.0),
-    "sigma_max": (1e-6, 1e4),
-    "kl_bound": (1e-9, 1e3),
-    "trust_region_steps": (1, 10_000),
-    "chunk": (1, 10_000_000),
-    "threads": (1, 4096),
-    "checkpoint_every": (1, 10_000_000),
-    "keep_checkpoints": (1, 10_000),
-}
-"""Inclusive limits of every number."""
+Count = Annotated[int, Between(1, 10_000_000)]
+Steps = Annotated[int, Between(1, 10**13)]
+Rate = Annotated[float, Between(1e-12, 100.0)]
+Fraction = Annotated[float, Between(0.0, 1.0)]
+Width = Annotated[int, Between(1, 65_536)]
 
 
 @dataclass(frozen=True)
-class ActorCriticSettings:
-    """What the clipped actor-critic needs to know, in pretraining and in fine-tuning."""
+class WorldConfig:
+    """What is explored."""
 
-    gamma: float
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORLD")] = "ant-empty"
+    """World: ant-empty, ant-maze, ant-cave, ant-pyramid, point-maze, or any Gymnasium id."""
+    env_settings: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
+    """Settings of the environment itself, such as map or reset_noise."""
+    horizon: Count = 200
+    """Control steps per episode (T; 600 in the paper)."""
+    features: tuple[str, ...] = ()
+    """State features whose entropy is maximised; empty takes the world's own (Ant: x y z, PointMaze: x y)."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class PopulationConfig:
+    """The agents and their network."""
+
+    agents: Annotated[int, Between(1, 10_000)] = 10
+    """Number of policies in the population."""
+    trunk_hidden: tuple[Width, ...] = (256, 128)
+    """Hidden sizes of the trunk that all agents share."""
+    agent_hidden: Width = 64
+    """Hidden size of each agent's own layer."""
+    activation: Activation = "elu"
+    """Activation of all hidden layers; relu in the paper."""
+    initial_std: Annotated[float, Between(1e-4, 100.0)] = 0.18
+    """Standard deviation of the raw actions at the start; at 1 the Ant ends up on its back."""
+    std_range: tuple[Annotated[float, Between(1e-6, 1e4)], Annotated[float, Between(1e-6, 1e4)]] = (0.01, 2.0)
+    """Smallest and largest standard deviation."""
+    normalise_observations: bool = True
+    """Normalise observations by their running mean and deviation, which become part of the policy."""
+    own_rate: Annotated[float, Between(1e-6, 1.0)] | None = 0.1
+    """Learning rate of an agent's own layers relative to those in common: agents start alike and diverge that slowly.
+    None: only the trunk is in common and each agent starts with random layers of its own (the paper's network)."""
+    own_adapters: bool = True
+    """Own weights in each agent's hidden layer; without, only biases and output layers (faster for many agents)."""
+    direction_rate: Fraction = 0.0
+    """Learning rate of what all layers learn about an agent's direction (needs compass); 0 leaves that to a bias."""
+    mirrors: bool = False
+    """Mirrored views (needs compass): agents that go left see the world of those that go right."""
+    turns: bool = False
+    """Turned views (needs compass): every agent sees its direction straight ahead."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        low, high = self.std_range
+        if not low <= self.initial_std <= high:
+            raise UsageError(f"initial_std must lie within std_range; got {self.initial_std:g} and {low:g} to {high:g}")
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """What visited states are worth."""
+
+    neighbours: Annotated[int, Between(1, 10_000)] = 5
+    """Nearest neighbours (k) of the entropy estimate."""
+    diversity_weight: Annotated[float, Between(0.0, 1000.0)] = 1.0
+    """Weight of the mutual information of state and agent (actor_critic); 0 leaves the pooled entropy alone."""
+    compass: Annotated[float, Between(0.0, 100.0)] = 0.0
+    """Direction per agent, evenly around the first two features: how many deviations ahead the agent is expected when
+    agents are told apart; 0 gives no directions."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class ActorCritic:
+    """Clipped actor-critic (PPO) with a critic per agent: the default."""
+
+    learning_rate: Rate = 1e-3
+    """Learning rate of Adam; with desired_kl only its start."""
+    gamma: Fraction = 0.99
     """Discount per control step."""
-    gae_lambda: float
-    """How far advantages trust rewards over the critic: 0 one step, 1 to the end."""
-    clip: float
-    """Ratios of probabilities beyond 1 +- this give no gradient."""
-    passes: int
-    """Times that an epoch's data is gone through."""
-    minibatches: int
-    """Gradient steps per pass."""
-    target_kl: float | None
-    """Mean KL of the actions per epoch that the policy's learning rate is steered to; None leaves it as it is."""
-    entropy_bonus: float = 0.0
+    gae_lambda: Fraction = 0.95
+    """Lambda of generalised advantage estimation."""
+    clip_range: Annotated[float, Between(1e-3, 10.0)] = 0.2
+    """Clip range of the probability ratios."""
+    update_epochs: Annotated[int, Between(1, 1000)] = 4
+    """Passes over the steps of an iteration."""
+    minibatches: Annotated[int, Between(1, 10_000)] = 4
+    """Minibatches (gradient steps) per pass."""
+    desired_kl: Annotated[float, Between(1e-6, 10.0)] | None = 0.1
+    """KL of the actions per iteration that the learning rate is steered to, nats; none keeps the rate."""
+    entropy_coef: Annotated[float, Between(0.0, 100.0)] = 0.0
     """Weight of the entropy of the actions."""
-    largest_gradient: float = 1.0
-    """Longer gradients (of policy and critic together, where they learn together) are cut to this norm."""
-    critic_passes: int = 0
-    """Times that the critic goes through an epoch's data alone, before advantages are taken; 0: with the policy."""
-    critic_lambda: float | None = None
-    """The gae_lambda of what the critic learns; None takes gae_lambda."""
+    max_grad_norm: Annotated[float, Between(1e-6, 1e9)] = 1.0
+    """Gradient clipping: the largest norm."""
+    critic_hidden: tuple[Width, ...] = (64, 64)
+    """Hidden sizes of the value functions; the last is each agent's own."""
+    critic_learning_rate: Rate | None = None
+    """Learning rate of the critic; none takes the policy's, wherever desired_kl steers it."""
+    critic_epochs: Annotated[int, Between(0, 100_000)] = 0
+    """Passes of the critic alone, before the policy learns; 0: both learn at once."""
+    critic_lambda: Fraction | None = None
+    """Lambda of the critic's own targets, with critic_epochs; none takes gae_lambda."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.critic_hidden:
+            raise UsageError("critic_hidden must name at least one hidden size; got none")
 
 
-class TrainingConfig(Protocol):
-    """What every kind of training run has."""
+@dataclass(frozen=True)
+class Reinforce:
+    """The paper's single gradient step on the exact gradient of the entropy."""
+
+    learning_rate: Rate = 1e-3
+    """Learning rate of Adam."""
+    lr_milestones: tuple[Count, ...] = ()
+    """Iterations after which the learning rate is multiplied by lr_decay."""
+    lr_decay: Annotated[float, Between(1e-6, 1.0)] = 0.5
+    """Factor of the learning rate at each milestone."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class TrustRegion:
+    """MEPOL's gradient steps within a bound on the change of the state distribution."""
+
+    learning_rate: Rate = 1e-3
+    """Learning rate of Adam."""
+    lr_milestones: tuple[Count, ...] = ()
+    """Iterations after which the learning rate is multiplied by lr_decay."""
+    lr_decay: Annotated[float, Between(1e-6, 1.0)] = 0.5
+    """Factor of the learning rate at each milestone."""
+    kl_bound: Annotated[float, Between(1e-9, 1e3)] = 0.1
+    """Largest KL between the state distributions before and after an iteration's steps."""
+    trust_region_steps: Annotated[int, Between(1, 10_000)] = 30
+    """Most gradient steps per iteration."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+UpdateRule = ActorCritic | Reinforce | TrustRegion
+RULES: dict[str, type[ActorCritic] | type[Reinforce] | type[TrustRegion]] = {
+    "actor_critic": ActorCritic,
+    "reinforce": Reinforce,
+    "trust_region": TrustRegion,
+}
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How long, how wide, and what is kept."""
+
+    total_steps: Steps = 1_200_000
+    """Environment steps of all replicas together, after which the run ends."""
+    replicas: Count | None = None
+    """Copies of the environment, split evenly over the agents; none takes about 100 (jump-start: 200)."""
+    rollout_steps: Count | None = 25
+    """Control steps of every replica per iteration, going on from the last one; none, or the horizon: from a reset."""
+    seed: Annotated[int, Between(0, 2**63 - 1)] = 0
+    """Seed: all randomness is a function of it, the iteration and the replica."""
+    threads: Annotated[int, Between(1, 4096)] | None = None
+    """CPU threads for physics and network; none takes all cores."""
+    checkpoint_every: Count | None = None
+    """Iterations between checkpoints; none takes as many as make a horizon."""
+    keep_checkpoints: Annotated[int, Between(1, 10_000_000)] = 3
+    """Checkpoints kept; older ones are removed."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """The sizes that a config comes to."""
+
+    agents: int
+    replicas: int
+    """Of all agents together."""
+    horizon: int
+    steps: int
+    """Of every replica per iteration."""
 
     @property
-    def name(self) -> str:
-        """Of the run's folder, where nothing else is asked for."""
+    def per_agent(self) -> int:
+        """Replicas of one agent."""
+        return self.replicas // self.agents
 
     @property
-    def agents(self) -> int: ...
+    def are_segments(self) -> bool:
+        """Whether iterations end in the middle of episodes."""
+        return self.steps < self.horizon
+
     @property
-    def replica_count(self) -> int: ...
+    def per_horizon(self) -> int:
+        """How many iterations' steps make one horizon."""
+        return math.ceil(self.horizon / self.steps)
+
     @property
-    def seed(self) -> int: ...
-    @property
-    def env(self) -> str: ...
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def epoch_steps(self) -> int: ...
-    @property
-    def has_segments(self) -> bool: ...
-    @property
-    def epochs_per_horizon(self) -> int: ...
-    @property
-    def checkpoint_every(self) -> int | None: ...
-    @property
-    def keep_checkpoints(self) -> int: ...
-    def as_json(self) -> dict[str, Any]: ...
+    def steps_per_iteration(self) -> int:
+        """Environment steps of all replicas together."""
+        return self.replicas * self.steps
 
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Everything that decides what a run computes, and where it is kept."""
+    """Everything that decides what pretraining computes, and how it is kept."""
 
-    env: str = "ant-empty"
-    """World to explore: ant-empty, ant-maze, ant-cave, ant-pyramid, point-maze, or any Gymnasium id."""
-    env_settings: dict[str, Any] = field(default_factory=dict)
-    """Further settings of the environment, such as map u or size 7 (values are read as JSON where they can be)."""
-    horizon: int = 200
-    """Control steps per episode (the paper's T, 600 there)."""
-    features: tuple[str, ...] = ()
-    """State features whose entropy is maximised; empty takes the world's own (Ant: x y z, PointMaze: x y)."""
-
-    agents: int = 10
-    """Policies in the population (heads of the network)."""
-    replicas: int | None = None
-    """Copies of the environment, split evenly over the agents; none takes about 100."""
-    epochs: int = 480
-    """Updates of the population."""
-    segment: int | None = None
-    """Control steps per epoch, from replicas at staggered ages; the horizon's own length collects whole horizons from
-    reset (the paper). None takes about 25 for actor_critic in our worlds, 100 in PointMaze, and whole horizons
-    elsewhere."""
-    seed: int = 0
-    """All randomness is a function of this, the epoch and the replica."""
-
-    k: int = 5
-    """Neighbours of the entropy estimate."""
-    update: UpdateRule = "actor_critic"
-    """actor_critic learns fastest; reinforce is the paper's single gradient step; trust_region is MEPOL's."""
-    learning_rate: float = 1e-3
-    """Adam's rate; actor_critic only starts with it and steers it by target_kl."""
-    diversity: float = 1.0
-    """actor_critic: weight of the mutual information of state and head, which sends heads different ways; 0 leaves the
-    entropy of all of them together, the paper's objective."""
-    compass: float = 0.0
-    """actor_critic: how far, in standard deviations, each agent is expected in a direction of its own, evenly around
-    the plane of the first two features, when heads are told apart; 0 lets them find their ways by chance."""
-    gamma: float = 0.99
-    """actor_critic: discount per control step."""
-    gae_lambda: float = 0.95
-    """actor_critic: how far advantages trust rewards over the critic; 0 is one step, 1 to the end."""
-    clip: float = 0.2
-    """actor_critic: ratios of probabilities beyond 1 +- this give no gradient."""
-    passes: int = 4
-    """actor_critic: times that an epoch's steps are gone through."""
-    minibatches: int = 4
-    """actor_critic: gradient steps per pass."""
-    target_kl: float = 0.1
-    """actor_critic: change of the policy per epoch that the learning rate is steered to, nats."""
-    critic: tuple[int, ...] = (64, 64)
-    """actor_critic: hidden sizes of the value functions; the last is each agent's own."""
-    learning_rate_milestones: tuple[int, ...] = ()
-    """reinforce, trust_region: epochs after which the rate is multiplied by the decay."""
-    learning_rate_decay: float = 0.5
-    """reinforce, trust_region: factor of the rate at each milestone."""
-    kl_bound: float = 0.1
-    """trust_region: largest KL between the state distributions before and after an epoch's steps."""
-    trust_region_steps: int = 30
-    """trust_region: most gradient steps per epoch."""
-
-    normalise_observations: bool = True
-    """Shift and scale observations by their running mean and deviation, which become part of the policy."""
-    trunk: tuple[int, ...] = (256, 128)
-    """Hidden sizes of the network that all agents share."""
-    adapter: int = 64
-    """Hidden size of each agent's own layer."""
-    own_rate: float | None = OWN_RATE
-    """How fast an agent's own layers learn beside what all have in common there: agents start alike and grow apart.
-    None leaves nothing in common but the trunk: each agent starts with random layers of its own (the paper)."""
-    mirrors: bool = False
-    """With a compass: agents see the world in mirrors that turn their directions into the first quadrant, where robots
-    are their own mirror images (Ants are), so that those that go left learn from those that go right."""
-    turns: bool = False
-    """With a compass: agents see the world turned so that their directions lie straight ahead, where robots can be
-    (Ants can), and are told apart by their directions alone: all learn the same thing."""
-    own_adapters: bool = True
-    """Whether agents' adapters have weights of their own, or only biases, beside output layers: many agents are faster
-    with weights in common. Without an own_rate they have their own in any case."""
-    direction_rate: float = 0.0
-    """With a compass: how fast agents' layers learn, together, what depends on their directions; 0 leaves that to a
-    bias."""
-    activation: Activation = "elu"
-    """Of all hidden layers; the paper has relu."""
-    initial_sigma: float = 0.18
-    """Standard deviation of the raw actions at the start; at 1 the Ant ends up on its back."""
-    sigma_min: float = 0.01
-    """Smallest standard deviation."""
-    sigma_max: float = 2.0
-    """Largest standard deviation."""
-
-    chunk: int = 8_192
-    """Steps per forward and backward pass of an update: bounds the memory, does not change the result's meaning."""
-    threads: int | None = None
-    """CPU threads for physics and network; none takes all cores. Changes no number."""
-    checkpoint_every: int | None = None
-    """Epochs between checkpoints; none takes as many as make a horizon."""
-    keep_checkpoints: int = 3
-    """Checkpoints kept; older ones are removed."""
+    world: WorldConfig = WorldConfig()
+    population: PopulationConfig = PopulationConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    update: ActorCritic | Reinforce | TrustRegion = ActorCritic()
+    run: RunConfig = RunConfig()
 
     def __post_init__(self) -> None:
-        check_numbers(self)
-        if not self.sigma_min <= self.initial_sigma <= self.sigma_max:
-            raise UsageError(
-                f"initial_sigma must lie between sigma_min and sigma_max; got {self.sigma_min} <= {self.initial_sigma}"
-                f" <= {self.sigma_max}"
-            )
-        check_choice("update", self.update, get_args(UpdateRule))
-        check_choice("activation", self.activation, get_args(Activation))
-        check_segment(self.segment, self.horizon)
-        replicas_per_agent(self.agents, self.replica_count)
+        _ = self.rollouts
 
     @property
     def name(self) -> str:
         """Of the run's folder, where nothing else is asked for."""
-        return f"{self.env.replace('/', '-')}-{self.agents}-agents-seed-{self.seed}"
+        return f"{file_name(self.world.env)}-{self.population.agents}-agents-seed-{self.run.seed}"
 
     @property
-    def replica_count(self) -> int:
-        """Replicas of all agents together."""
-        return self.replicas or even_split(REPLICAS, self.agents)
+    def rule(self) -> str:
+        """The update rule by name."""
+        return rule_name(self.update)
 
     @property
-    def epoch_steps(self) -> int:
-        """Control steps of every replica per epoch: the paper's T, or a segment."""
-        if self.segment is None and self.update != "actor_critic":
-            return self.horizon
-        about = POINT_MAZE_SEGMENT if find_id(self.env) == IDS["point-maze"] else SEGMENT
-        return steps_per_epoch(self.segment, self.env, self.horizon, about)
-
-    @property
-    def has_segments(self) -> bool:
-        """Whether epochs end in the middle of episodes."""
-        return self.epoch_steps < self.horizon
-
-    @property
-    def epochs_per_horizon(self) -> int:
-        """How many epochs' steps make one horizon."""
-        return self.horizon // self.epoch_steps
-
-    @property
-    def actor_critic(self) -> ActorCriticSettings:
-        return actor_critic_settings(self)
+    def rollouts(self) -> Rollouts:
+        return _rollouts(self.population.agents, self.run, self.world.horizon, about=100)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain lists, dicts, numbers and strings."""
-        return plain(self)
+        """Plain lists, dicts, numbers and strings; `command` tells what made the run."""
+        return _as_json("pretrain", self)
 
 
-def actor_critic_settings(config: Any) -> ActorCriticSettings:
-    """Those of the settings of a run that the update needs."""
-    names = [field.name for field in fields(ActorCriticSettings) if hasattr(config, field.name)]
-    return ActorCriticSettings(**{name: getattr(config, name) for name in names})
+@dataclass(frozen=True)
+class StartConfig:
+    """Which policy is fine-tuned."""
+
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = ""
+    """Pretraining run to start from, by its folder; for init random a world's name will do."""
+    init: Init = "best"
+    """Initial policy: best (the agent that does best), single (of a run of one agent), random (fresh weights)."""
+    agent: Annotated[int, Between(0, 9_999)] | None = None
+    """Agent to take, instead of choosing one."""
+    top: Annotated[int, Between(1, 10_000)] = 1
+    """Number of best agents to fine-tune side by side: different solutions of one task."""
+    selection_steps: Steps | None = None
+    """Environment steps that selecting may take at most; none lets it grow with agents and horizon."""
+    critic_warm_up: Annotated[int, Between(0, 10_000_000)] = 8
+    """Warm-up: iterations at the start in which only the critic learns."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.agent is not None and self.top != 1:
+            raise UsageError(f"agent {self.agent} and top {self.top} exclude each other; leave one out")
 
 
-Config = TypeVar("Config", bound="DataclassInstance")
+@dataclass(frozen=True)
+class TaskConfig:
+    """What is to be learned."""
+
+    goal: tuple[Annotated[float, Between(-1e9, 1e9)], ...] = ()
+    """Goal, metres from the middle of the world: x y, or x y z. Other environments have rewards of their own."""
+    goal_radius: Annotated[float, Between(1e-9, 1e9)] | None = None
+    """Radius around the goal that counts as there, metres; none takes the world's own."""
+    stop_at_goal: bool = True
+    """End training's episodes once the goal is entered (reward 1). Off: reward 1 for every step in the goal. Needs
+    rollout_steps below the horizon."""
+    episode_limit: Count | None = None
+    """Limit of training's episodes, steps, where they stop at the goal; none: half again what most successes take."""
+    env: str = ""
+    """World; empty takes the source's, which it must be."""
+    env_settings: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
+    """Settings of the environment itself, on top of the source's."""
+    horizon: Count | None = None
+    """Control steps per episode; none takes the source's."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if len(self.goal) not in (0, 2, 3):
+            raise UsageError(f"goal must be x y or x y z, metres; got {len(self.goal)} numbers")
 
 
-def config_from(settings: Mapping[str, Any], base: PretrainConfig | None = None) -> PretrainConfig:
-    """A pretraining config from names and values (keyword arguments, or a run's config.json) on top of `base`."""
-    return changed(base or PretrainConfig(), settings)
+FINE_TUNING = ActorCritic(
+    learning_rate=3e-4,
+    gae_lambda=0.5,
+    desired_kl=0.03,
+    max_grad_norm=0.5,
+    critic_hidden=(128, 128),
+    critic_learning_rate=1e-3,
+    critic_epochs=16,
+    critic_lambda=0.95,
+)
+"""What a policy that can already do something is trained on with."""
 
 
-def changed(base: Config, settings: Mapping[str, Any]) -> Config:
-    """`base` with other values for some of its fields; lists become tuples."""
-    known = sorted(field.name for field in fields(base))
-    for name in settings:
-        if name not in known:
-            raise UsageError(f"unknown setting {name!r}{nearest_name(name, known)}")
-    tuples: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in settings.items()}
-    return dataclasses.replace(base, **tuples)
+@dataclass(frozen=True)
+class JumpstartConfig:
+    """Everything that decides what a jump-start computes, and how it is kept."""
+
+    task: TaskConfig = TaskConfig()
+    start: StartConfig = StartConfig()
+    update: ActorCritic = FINE_TUNING
+    run: RunConfig = RunConfig(total_steps=2_000_000)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.update, ActorCritic):
+            raise UsageError(f"a jump-start is trained by actor_critic; got update {rule_name(self.update)}")
+        if self.task.horizon is not None:
+            _ = self.rollouts
+
+    @property
+    def name(self) -> str:
+        """Of the run's folder, where nothing else is asked for."""
+        goal = "-".join(["to", *(f"{number:g}" for number in self.task.goal)]) if self.task.goal else "own-reward"
+        return f"{file_name(self.task.env)}-{self.start.init}-{goal}-seed-{self.run.seed}"
+
+    @property
+    def rollouts(self) -> Rollouts:
+        if self.task.horizon is None:
+            raise UsageError("the horizon is the source's, which has not been read yet; give horizon")
+        return _rollouts(self.start.top, self.run, self.task.horizon, about=200)
+
+    @property
+    def stops_at_goal(self) -> bool:
+        """Whether training's episodes do. Whole horizons would cut off the second try of those who were quick."""
+        return self.task.stop_at_goal and bool(self.task.goal) and self.rollouts.are_segments
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain lists, dicts, numbers and strings; `command` tells what made the run."""
+        return _as_json("jumpstart", self)
 
 
-def plain(config: "DataclassInstance") -> dict[str, Any]:
-    """A config as lists, dicts, numbers and strings."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(config).items()}
+Config = TypeVar("Config", PretrainConfig, JumpstartConfig)
+CONFIGS: dict[str, type[PretrainConfig] | type[JumpstartConfig]] = {
+    "pretrain": PretrainConfig,
+    "jumpstart": JumpstartConfig,
+}
+"""By the command that makes such runs."""
 
 
-def steps_per_epoch(segment: int | None, env: str, horizon: int, about: int = SEGMENT) -> int:
-    """Of every replica under actor_critic: the segment asked for, `about` so many in our worlds, or a whole horizon."""
-    if segment is not None:
-        return segment
-    if find_id(env) not in IDS.values():
-        return horizon
-    return min(nearest_divisors(horizon, about), key=lambda steps: abs(steps - about))
-
-
-def check_numbers(config: "DataclassInstance", bounds: Mapping[str, tuple[float, float]] = BOUNDS) -> None:
-    """Refuse numbers beyond `bounds`, and layers or milestones that are no counts."""
-    for name, value in vars(config).items():
-        if name in bounds:
-            check_number(name, value, *bounds[name])
-        if name in ("trunk", "critic", "learning_rate_milestones"):
-            for count in value:
-                check_number(f"each of {name}", count, 1, 1_000_000)
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UsageError(f"unknown {name} {value!r}{nearest_name(value, choices)}")
-
-
-def check_segment(segment: int | None, horizon: int) -> None:
-    if segment is not None and horizon % segment:
-        below, above = nearest_divisors(horizon, segment)
-        raise UsageError(
-            f"segment must divide the horizon of {horizon}, so that the pool is one horizon long; got"
-            f" {segment}, nearest: {below} or {above}"
-        )
-
-
-def check_number(name: str, value: Any, low: float, high: float) -> None:
-    """Refuse what is no number or lies outside [low, high]; None passes (it means: not set)."""
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise UsageError(f"{name} must be between {low:g} and {high:g}; got {value!r}")
-
-
-def replicas_per_agent(agents: int, replicas: int) -> int:
-    """The even split of replicas over agents; where there is none, the error names the nearest numbers that have."""
-    if replicas % agents == 0:
-        return replicas // agents
-    below = replicas // agents * agents
-    replica_choices = [str(count) for count in (below, below + agents) if count]
-    agent_choices = [str(count) for count in nearest_divisors(replicas, agents)]
-    raise UsageError(
-        f"{replicas} replicas cannot be split evenly over {agents} agents; use {' or '.join(replica_choices)} replicas,"
-        f" or {' or '.join(dict.fromkeys(agent_choices))} agents"
+def with_settings(base: Config, settings: Mapping[str, Any]) -> Config:
+    """`base` with other values for some of its settings, named flatly; `update` may name another rule."""
+    settings = dict(settings)
+    if "update" in settings:
+        rule: Any = _rule(settings.pop("update"), base.update)
+        base = dataclasses.replace(base, update=rule)
+    blocks = {block.name: getattr(base, block.name) for block in fields(base)}
+    owners = {setting.name: name for name, block in blocks.items() for setting in fields(block)}
+    changes: dict[str, dict[str, Any]] = {}
+    for name, value in settings.items():
+        if name not in owners:
+            raise UsageError(_unknown(name, owners, base.update))
+        changes.setdefault(owners[name], {})[name] = value
+    return dataclasses.replace(
+        base, **{name: dataclasses.replace(blocks[name], **values) for name, values in changes.items()}
     )
+
+
+def config_from_json(content: Mapping[str, Any]) -> PretrainConfig | JumpstartConfig:
+    """The config that `as_json` told; whatever is wrong with it is one sentence."""
+    if content.get("format") != FORMAT:
+        raise UsageError(
+            f"its settings are of format {content.get('format', 1)!r}, and this kmyriad reads format {FORMAT}; open it"
+            " with the kmyriad that its versions.json names, or train it again"
+        )
+    command = content.get("command")
+    if not isinstance(command, str) or command not in CONFIGS:
+        raise UsageError(f"command must be one of {', '.join(CONFIGS)}; got {command!r}")
+    made = CONFIGS[command]
+    blocks: dict[str, Any] = {}
+    for block in fields(made):
+        told = content.get(block.name)
+        if not isinstance(told, dict):
+            raise UsageError(f"the settings must have a block {block.name!r}; got {told!r}")
+        told = dict(told)
+        kind: Any = type(block.default)
+        if block.name == "update":
+            kind = type(_rule(told.pop("rule", None)))
+        known = [setting.name for setting in fields(kind)]
+        for name in told:
+            if name not in known:
+                raise UsageError(f"unknown setting {name!r} in block {block.name!r}{nearest_name(str(name), known)}")
+        for name in known:
+            if name not in told:
+                raise UsageError(f"setting {name!r} is missing from block {block.name!r} of the settings")
+        blocks[block.name] = kind(**told)
+    return made(**blocks)
+
+
+def settings_of(config: PretrainConfig | JumpstartConfig) -> dict[str, Any]:
+    """All settings by their flat names, and the update rule by its own."""
+    blocks = (getattr(config, block.name) for block in fields(config))
+    told = {setting.name: getattr(block, setting.name) for block in blocks for setting in fields(block)}
+    return {"update": rule_name(config.update)} | told
+
+
+def rule_name(update: UpdateRule) -> str:
+    """The name of an update rule, as in `--update reinforce`."""
+    return next(name for name, kind in RULES.items() if type(update) is kind)
+
+
+def file_name(env: str) -> str:
+    """An environment's id as part of a file's name."""
+    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in env)
 
 
 def even_split(about: int, agents: int) -> int:
@@ -351,8 +442,32 @@ def even_split(about: int, agents: int) -> int:
     return agents * max(1, round(about / agents))
 
 
-def nearest_divisors(number: int, near: int) -> tuple[int, int]:
-    """The divisors of `number` next below and next above `near`."""
-    below = next(candidate for candidate in range(min(near, number), 0, -1) if number % candidate == 0)
-    above = next((candidate for candidate in range(near, number + 1) if number % candidate == 0), number)
-    return below, above
+def _rule(asked: Any, now: UpdateRule | None = None) -> UpdateRule:
+    """The update rule asked for by its name, with the settings it has now if it is the same one."""
+    if isinstance(asked, UpdateRule):
+        return asked
+    if not isinstance(asked, str) or asked not in RULES:
+        raise UsageError(f"unknown update {asked!r}{nearest_name(str(asked), RULES)}")
+    return now if now is not None and type(now) is RULES[asked] else RULES[asked]()
+
+
+def _unknown(name: str, known: Mapping[str, str], update: UpdateRule) -> str:
+    for rule, kind in RULES.items():
+        if any(setting.name == name for setting in fields(kind)):
+            return f"{name} is a setting of update {rule}, and this run has update {rule_name(update)}; leave it out"
+    return f"unknown setting {name!r}{nearest_name(name, sorted(known))}"
+
+
+def _rollouts(agents: int, run: RunConfig, horizon: int, about: int) -> Rollouts:
+    replicas = run.replicas or even_split(about, agents)
+    if replicas % agents:
+        below = replicas // agents * agents
+        choices = " or ".join(str(count) for count in (below, below + agents) if count)
+        raise UsageError(f"{replicas} replicas cannot be split evenly over {agents} agents; use {choices} replicas")
+    return Rollouts(agents, replicas, horizon, min(run.rollout_steps or horizon, horizon))
+
+
+def _as_json(command: str, config: PretrainConfig | JumpstartConfig) -> dict[str, Any]:
+    blocks = {block.name: converted(dataclasses.asdict(getattr(config, block.name))) for block in fields(config)}
+    blocks["update"] = {"rule": rule_name(config.update)} | blocks["update"]
+    return {"format": FORMAT, "command": command, **blocks}

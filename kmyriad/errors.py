@@ -7,6 +7,9 @@ from difflib import get_close_matches
 class UsageError(ValueError):
     """Bad input, told in one sentence: what, where, the value received, what to do instead."""
 
+    is_full_disk = False
+    """Whether it came of a disk without room."""
+
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` where one is close, then the list of known names: the tail of an error sentence."""
@@ -14,6 +17,11 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(str(name), names, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return f"{hint}; known: {', '.join(names)}"
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, as far as one sentence has room for it."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class TrainingStoppedError(RuntimeError):

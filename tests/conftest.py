@@ -6,7 +6,7 @@ from gymnasium.vector import VectorEnv
 
 import kmyriad  # noqa: F401  (registers the ids)
 from kmyriad.envs.rendering import RenderError
-from kmyriad.envs.vector_env import MujocoVectorEnv
+from kmyriad.envs.vector_env import WorldVectorEnv
 from kmyriad.population.population import Population
 
 
@@ -21,9 +21,9 @@ def make_vec():
     """`make_vec(id, n, **settings)`: our vector environments, closed at the end of the test."""
     made: list[VectorEnv] = []
 
-    def make(env_id: str, num_envs: int, **settings) -> MujocoVectorEnv:
+    def make(env_id: str, num_envs: int, **settings) -> WorldVectorEnv:
         env = gymnasium.make_vec(env_id, num_envs, **settings)
-        assert isinstance(env, MujocoVectorEnv)
+        assert isinstance(env, WorldVectorEnv)
         made.append(env)
         return env
 
@@ -50,7 +50,7 @@ def are_one_policy(population: Population) -> bool:
     return all(torch.equal(layer, layer[:1].expand_as(layer)) for layer in population.agents_layers().values())
 
 
-def random_actions(env: MujocoVectorEnv, steps: int, seed: int = 0) -> np.ndarray:
+def random_actions(env: WorldVectorEnv, steps: int, seed: int = 0) -> np.ndarray:
     """(steps, n, a), strong and jerky enough to make the robots touch things."""
     rng = np.random.default_rng(seed)
     return rng.uniform(-1, 1, (steps, *env.action_space.shape)).astype(np.float32)

@@ -10,10 +10,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROOMS = [
     "errors",
-    "version",
+    "checks",
     "envs",
     "config",
-    "jumpstart_config",
     "presets",
     "population",
     "rollout",
@@ -39,9 +38,11 @@ def imports_of(path: Path) -> set[str]:
     """Rooms of this package that a file imports from."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        names = [node.module] if isinstance(node, ast.ImportFrom) else []
-        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        found |= {name.split(".")[1] for name in names if name and name.startswith("kmyriad.")}
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} imports relatively: say from where"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("kmyriad.")}
     return found
 
 
@@ -52,7 +53,48 @@ def test_imports_follow_the_data(path):
         return  # the public names come from everywhere
     here = level[room_of(path)]
     for room in imports_of(path):
+        assert room in level, f"{path.name} imports {room} from the package itself; import it from where it lives"
         assert level[room] <= here, f"{path.name} imports {room}, which comes later"
+
+
+def test_every_room_is_there_and_has_its_place():
+    assert {room_of(path) for path in FILES} - {"__init__"} == set(ROOMS)
+
+
+def test_the_root_holds_few_modules():
+    """What is not a room of its own goes into one."""
+    assert len({path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}) <= 6
+
+
+def test_types_are_for_others_too():
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def asks_for(call: ast.Call, name: str) -> bool:
+    """Whether a call asks if something is of the class `name`, alone or among others, under whatever module."""
+    named = {getattr(node, "id", getattr(node, "attr", None)) for kind in call.args[1:] for node in ast.walk(kind)}
+    return ast.unparse(call.func) in ("isinstance", "issubclass") and name in named
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_nobody_asks_whether_an_environment_is_ours(path):
+    """What an environment can is told by `Replicas.engine`; only its own room knows the class."""
+    if room_of(path) != "envs":
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        assert not [ast.unparse(call) for call in calls if asks_for(call, "WorldVectorEnv")]
+
+
+def test_such_a_question_would_be_seen():
+    for asked, seen in (
+        ("isinstance(env, WorldVectorEnv)", True),
+        ("isinstance(env, (Other, vector_env.WorldVectorEnv))", True),
+        ("isinstance(env, Other | WorldVectorEnv)", True),
+        ("isinstance(WorldVectorEnv, type)", False),
+        ("WorldVectorEnv(world, 1)", False),
+    ):
+        call = ast.parse(asked, mode="eval").body
+        assert isinstance(call, ast.Call)
+        assert asks_for(call, "WorldVectorEnv") == seen
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -85,3 +127,11 @@ def test_the_public_names_are_there():
         assert getattr(kmyriad, name) is not None
     with pytest.raises(AttributeError):
         _ = kmyriad.nothing
+
+
+def test_the_version_is_the_installed_ones():
+    from importlib.metadata import version
+
+    import kmyriad
+
+    assert kmyriad.__version__ == version("kmyriad")

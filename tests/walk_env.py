@@ -26,15 +26,15 @@ class Walk(gymnasium.Env):
         super().reset(seed=seed)
         self._place = np.zeros(2)
         self._breaks_now = self._breaks and self.np_random.random() < 0.3
-        self._age = 0
+        self._steps = 0
         return self._place.astype(np.float32), {}
 
     def step(self, action):
         moves = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]]) * 0.5
         self._place = self._place + (moves[action] if self._discrete else np.asarray(action) * 0.3)
         self._place += self.np_random.normal(0, 0.01, 2)
-        self._age += 1
-        seen = np.full(2, np.nan) if self._breaks_now and self._age > 3 else self._place
+        self._steps += 1
+        seen = np.full(2, np.nan) if self._breaks_now and self._steps > 3 else self._place
         return seen.astype(np.float32), float(self._place[0]), False, False, {"success": self._place[0] > EAST}
 
 

@@ -8,16 +8,16 @@ from importlib import import_module
 from kmyriad.errors import TrainingStoppedError, UsageError, nearest_name
 
 COMMANDS = {
-    "pretrain": "train a population without reward             kmyriad pretrain ant-maze --agents 10",
-    "evaluate": "how much heads cover, and how they differ     kmyriad evaluate RUN",
-    "report": "one page about runs, with goals to pick       kmyriad report RUN",
-    "select": "rank the heads for a goal                     kmyriad select RUN --goal 6 3",
-    "jumpstart": "fine-tune the best head to a goal with PPO    kmyriad jumpstart RUN --goal 6 3",
-    "compare": "means and intervals over seeds                kmyriad compare RUN RUN RUN",
-    "video": "film what the heads do                        kmyriad video RUN --heads 0,3,7",
-    "runs": "list the runs and how far they are            kmyriad runs",
+    "pretrain": ("train a population without reward", "pretrain ant-maze --agents 10"),
+    "evaluate": ("measure coverage, and how agents differ", "evaluate RUN"),
+    "report": ("write a page about runs, with goals to pick", "report RUN"),
+    "select": ("rank the agents for a goal", "select RUN --goal 6 3"),
+    "jumpstart": ("fine-tune the best agent to a goal with PPO", "jumpstart RUN --goal 6 3"),
+    "compare": ("compare runs: means and intervals over seeds", "compare RUN RUN RUN"),
+    "video": ("film what agents do", "video RUN --agents 0,3,7"),
+    "runs": ("list runs and their progress", "runs"),
 }
-"""Each is a module of `kmyriad.commands`."""
+"""What each does, and an example. Each is a module of `kmyriad.cli`."""
 
 RESUMABLE = ("pretrain", "jumpstart")
 
@@ -30,6 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(_usage(), end="")
             return
         name, *rest = arguments
+        if name in ("-V", "--version"):
+            from importlib.metadata import version
+
+            print(f"kmyriad {version('kmyriad')}")
+            return
         if name not in COMMANDS:
             raise UsageError(f"unknown command {name!r}{nearest_name(name, COMMANDS)}")
         import_module(f"kmyriad.cli.{name}").run(rest)
@@ -40,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except TrainingStoppedError as error:
         print(f"kmyriad: {error}", file=sys.stderr)
         sys.exit(1)
+    except MemoryError as error:
+        print(f"kmyriad: there is not enough memory ({error}); use fewer replicas or smaller layers", file=sys.stderr)
+        sys.exit(2)
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -50,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _usage() -> str:
-    lines = "".join(f"  kmyriad {name:<10} {what}\n" for name, what in COMMANDS.items())
+    lines = "".join(f"  {name:<10} {what:<46} kmyriad {example}\n" for name, (what, example) in COMMANDS.items())
     return (
         f"kmyriad: populations of policies that explore together\n\n{lines}\n"
         "Each command explains its settings: kmyriad pretrain --help\n"

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from kmyriad.cli.output import output, write_json
+from kmyriad.cli.output import output
 from kmyriad.errors import UsageError
+from kmyriad.runs.files import write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 PRETRAINING = {
     "entropy": ("entropy", ".2f"),
-    "kl_between_heads": ("KL between heads", ".2f"),
-    "kl_floor": ("KL of equal heads", ".2f"),
+    "kl_between_agents": ("KL between agents", ".2f"),
+    "kl_floor": ("KL of equal agents", ".2f"),
     "covered_cells": ("covered cells", ".0f"),
     "env_steps": ("env steps", ",.0f"),
 }
@@ -64,7 +65,7 @@ def run(arguments: list[str]) -> None:
     from kmyriad.runs.run import open_run
 
     def evaluation_of(one: "Run") -> "Evaluation":
-        say(f"looking at {escape(str(one.path))}")
+        say(f"looking at {one.path}")
         return current_evaluation(one, command.threads)
 
     found = compare([open_run(folder) for folder in command.folders], evaluation_of)
@@ -84,13 +85,13 @@ def run(arguments: list[str]) -> None:
                     console.print(f"[yellow]Careful with {name}:[/] {escape(doubt)}.", highlight=False)
     if command.json is not None:
         write_json(command.json, found.as_json())
-        say(f"wrote {escape(str(command.json))}")
+        say(f"wrote {command.json}")
     if command.figures is not None:
         from kmyriad.figures import save
 
         for name, figure in _draw(found).items():
             for path in save(figure, command.figures / name):
-                say(f"wrote {escape(str(path))}")
+                say(f"wrote {path}")
 
 
 def _number(count: int, what: str) -> str:
@@ -146,8 +147,8 @@ def _budgets(group: "Group") -> list[list[dict[str, float | None]]]:
     """For each seed, the entropies reached by its runs of different lengths."""
     seeds = defaultdict(list)
     for run, values in zip(group.runs, group.values, strict=True):
-        episodes = (values["env_steps"] or 0) / run.config["horizon"]
-        seeds[run.config.get("seed")].append({"episodes": episodes, "entropy": values["entropy"]})
+        episodes = (values["env_steps"] or 0) / run.pretraining.world.horizon
+        seeds[run.config.run.seed].append({"episodes": episodes, "entropy": values["entropy"]})
     return [*seeds.values()]
 
 

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from kmyriad.cli.output import output, write_json
-from kmyriad.config import check_number
+from kmyriad.checks import Between, checked
+from kmyriad.cli.output import output
+from kmyriad.config import RunConfig
+from kmyriad.runs.files import write_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,17 +18,17 @@ if TYPE_CHECKING:
     from kmyriad.runs.run import Run
 
 PRINTED_PAIRS = 10
-"""Heads up to which the KL of every pair is printed."""
+"""Agents up to which the KL of every pair is printed."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """Look at a run's newest population on fresh episodes: how much it covers, and how different its heads are."""
+    """Look at a run's newest population on fresh episodes: how much it covers, and how different its agents are."""
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
     episodes: int = 300
-    """Of all heads together."""
+    """Of all agents together."""
     seed: int = 12_345
     """Of resets and actions, unlike any training run's."""
     json: Path | None = None
@@ -39,80 +41,70 @@ class Command:
 
 def run(arguments: list[str]) -> None:
     command = tyro.cli(Command, args=arguments, prog="kmyriad evaluate")
-    check_number("episodes", command.episodes, 1, 10_000_000)
-    check_number("seed", command.seed, 0, 2**63 - 1)
-    check_number("threads", command.threads, 1, 4096)
-    from rich.markup import escape
-
+    checked("episodes", command.episodes, Annotated[int, Between(1, 10_000_000)])
+    RunConfig(seed=command.seed, threads=command.threads)  # refuses what it would refuse
     from kmyriad.evaluation.evaluate import evaluate, summary
     from kmyriad.runs.progress import say
     from kmyriad.runs.run import open_run
 
     one = open_run(command.folder)
-    say(f"playing about {command.episodes} episodes of {escape(str(one.path))}")
+    say(f"playing about {command.episodes} episodes of {one.path}")
     evaluation = evaluate(one, command.episodes, command.seed, command.threads)
     facts = summary(one, evaluation)
     console = output()
     for sentence in sentences(facts):
         console.print(sentence, highlight=False, markup=False)
-    console.print(_heads(facts))
+    console.print(_agents(facts))
     if "kl_pairs" in facts and facts["agents"] <= PRINTED_PAIRS:
-        console.print("KL of each head (row) from each other (column):", highlight=False)
+        console.print("KL of each agent (row) from each other (column):", highlight=False)
         console.print(_pairs(facts["kl_pairs"]))
     target = command.json or one.path / "evaluation.json"
     write_json(target, facts)
-    say(f"wrote {escape(str(target))}")
+    say(f"wrote {target}")
     if command.figures is not None:
         for path in _draw(one, evaluation, command.figures):
-            say(f"wrote {escape(str(path))}")
+            say(f"wrote {path}")
 
 
 def sentences(facts: dict[str, Any]) -> list[str]:
-    """What `evaluating.summary` found, in words."""
-    one_head = facts["agents"] == 1
-    heads = "1 head" if one_head else f"{facts['agents']} heads"
+    """What `evaluate.summary` found, in words."""
+    one_agent = facts["agents"] == 1
+    agents = "1 agent" if one_agent else f"{facts['agents']} agents"
     told = [
-        f"{facts['run']}: {heads} in {facts['env']} after epoch {facts['epoch']} ({facts['env_steps']:,} env steps),"
-        f" on {facts['episodes']} fresh episodes of {facts['horizon']} steps.",
+        f"{facts['run']}: {agents} in {facts['env']} after iteration {facts['iteration']} ({facts['env_steps']:,} env"
+        f" steps), on {facts['episodes']} fresh episodes of {facts['horizon']} steps.",
         f"Entropy of {' '.join(facts['features'])}: {facts['entropy']:.2f} nats"
-        + ("." if one_head else f" together, {_mean(facts, 'entropy_per_head')} per head."),
+        + ("." if one_agent else f" together, {facts['entropy_per_agent_mean']:.2f} per agent on average."),
     ]
-    if one_head:
-        told.append("There is no KL between heads: there is only one.")
-    elif "kl_between_heads" in facts:
+    if one_agent:
+        told.append("There is no KL between agents: there is only one.")
+    elif "kl_between_agents" in facts:
         told.append(
-            f"KL of each head from all others: {_mean(facts, 'kl_between_heads')} nats; heads that all behave alike"
-            f" would show {facts['kl_floor']:.2f}."
+            f"KL of each agent from all others: {facts['kl_between_agents_mean']:.2f} nats on average; agents that all"
+            f" behave alike would show {facts['kl_floor']:.2f}."
         )
     else:
-        told.append("There is no KL between heads: one of them has next to no sound states.")
+        told.append("There is no KL between agents: one of them has next to no valid states.")
     if "covered_cells" in facts:
-        alone = "" if one_head else f" together, {_mean(facts, 'covered_cells_per_head', '.0f')} per head"
+        alone = "" if one_agent else f" together, {facts['covered_cells_per_agent_mean']:.0f} per agent on average"
         told.append(f"Covered cells of {facts['cell']:g} m: {facts['covered_cells']}{alone}.")
     else:
         told.append("There is no coverage: this environment has no x and y.")
     return told
 
 
-def _mean(facts: dict[str, Any], name: str, form: str = ".2f") -> str:
-    from kmyriad.evaluation.statistics import Mean
-
-    found = facts.get(f"{name}_mean")
-    return "unknown" if found is None else Mean(**found).text(form)
-
-
-def _heads(facts: dict[str, Any]) -> "Table":
-    """A row per head, and one for all."""
+def _agents(facts: dict[str, Any]) -> "Table":
+    """A row per agent, and one for all."""
     from rich.table import Column, Table
 
-    columns = [("entropy_per_head", "entropy", ".2f", facts["entropy"])]
-    if "kl_between_heads" in facts:
-        columns.append(("kl_between_heads", "KL from all others", ".2f", None))
+    columns = [("entropy_per_agent", "entropy", ".2f", facts["entropy"])]
+    if "kl_between_agents" in facts:
+        columns.append(("kl_between_agents", "KL from all others", ".2f", None))
     if "covered_cells" in facts:
-        columns.append(("covered_cells_per_head", "cells", "d", facts["covered_cells"]))
-    table = Table("head", *(Column(title, justify="right") for _, title, _, _ in columns))
-    for head in range(facts["agents"]):
-        table.add_row(str(head), *(_cell(facts[name][head], form) for name, _, form, _ in columns))
+        columns.append(("covered_cells_per_agent", "cells", "d", facts["covered_cells"]))
+    table = Table("agent", *(Column(title, justify="right") for _, title, _, _ in columns))
+    for agent in range(facts["agents"]):
+        table.add_row(str(agent), *(_cell(facts[name][agent], form) for name, _, form, _ in columns))
     if facts["agents"] > 1:
         table.add_section()
         table.add_row("all", *(_cell(together, form) for _, _, form, together in columns))
@@ -123,11 +115,11 @@ def _pairs(kl: list[list[float]]) -> "Table":
     from rich.box import SIMPLE
     from rich.table import Column, Table
 
-    columns = (Column(str(head), justify="right") for head in range(len(kl)))
-    table = Table("head", *columns, box=SIMPLE, padding=0)
-    for head, row in enumerate(kl):
-        cells = (f" {value:.2f}" if other != head else "" for other, value in enumerate(row))
-        table.add_row(str(head), *cells)
+    columns = (Column(str(agent), justify="right") for agent in range(len(kl)))
+    table = Table("agent", *columns, box=SIMPLE, padding=0)
+    for agent, row in enumerate(kl):
+        cells = (f" {value:.2f}" if other != agent else "" for other, value in enumerate(row))
+        table.add_row(str(agent), *cells)
     return table
 
 
@@ -139,11 +131,11 @@ def _draw(run: "Run", evaluation: "Evaluation", folder: Path) -> list[Path]:
     from kmyriad import figures
     from kmyriad.evaluation.evaluate import world_of
 
-    drawn = {"entropy": figures.entropy_curves({str(run.config.get("update")): [run.metrics()]})}
+    drawn = {"entropy": figures.entropy_curves({run.pretraining.rule: [run.metrics()]})}
     world = world_of(run)
     if world is not None and evaluation.visits.xy is not None:
-        drawn["heads"] = figures.head_heatmaps(evaluation.visits.xy, world, evaluation.visits.sound)
-        drawn["visitation"] = figures.visitation_map(evaluation.visits.xy, world, evaluation.visits.sound)
+        drawn["agents"] = figures.agent_heatmaps(evaluation.visits.xy, world, evaluation.visits.valid)
+        drawn["visitation"] = figures.visitation_map(evaluation.visits.xy, world, evaluation.visits.valid)
     if "kl_pairs" in evaluation.measures:
         drawn["kl"] = figures.kl_matrix(evaluation.measures["kl_pairs"])
     return [path for name, figure in drawn.items() for path in figures.save(figure, folder / f"{run.name}-{name}")]

@@ -1,13 +1,13 @@
-"""Where commands put their numbers: on the screen and in files."""
+"""Where commands put their words and numbers."""
 
-import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from kmyriad.errors import UsageError
-from kmyriad.runs.files import write_atomically
+from kmyriad.runs.files import shell_path
+
+if TYPE_CHECKING:
+    from kmyriad.runs.run import Run
 
 PLAIN_WIDTH = 140
 """Characters of a line where the output is no terminal: no table is cut."""
@@ -19,13 +19,11 @@ def output() -> Console:
     return console if console.is_terminal else Console(width=PLAIN_WIDTH)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Put plain JSON at `path`, whole or not at all; folders are made."""
-    data = json.dumps(content, allow_nan=False, indent=2).encode() + b"\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror or error}; choose another --json or free some space"
-        ) from error
+def next_steps(run: "Run") -> None:
+    """What can be done with a run that has ended, as commands to paste."""
+    from kmyriad.runs.progress import say
+
+    path = shell_path(run.path)
+    say(f"done; look at it with:\n  kmyriad report {path}\n  kmyriad video {path}")
+    if run.command == "pretrain":
+        say(f"and go on from the agent that does best on a task with:\n  kmyriad jumpstart {path} --goal 5 3")

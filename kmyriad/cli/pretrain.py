@@ -1,52 +1,68 @@
 """`kmyriad pretrain`."""
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
-import tyro
-
-from kmyriad.cli.settings import parse_asked, parse_training
-from kmyriad.config import PretrainConfig, config_from
+from kmyriad.cli.settings import Options, flag, parse, parse_blocks, show
+from kmyriad.config import RULES, PretrainConfig, with_settings
 from kmyriad.envs import find_id
-from kmyriad.errors import UsageError
+from kmyriad.presets import PRESETS, RULE_OF
 from kmyriad.presets import preset as preset_config
+
+DESCRIPTION = """Train a population of policies, without reward, to cover a world's states together (Algorithm 1).
+
+kmyriad pretrain ant-maze --agents 10
+
+Stop it at any time and go on with: kmyriad pretrain --out FOLDER --resume
+
+The defaults of other worlds, numbers of agents, presets and update rules are shown with them:
+kmyriad pretrain ant-maze --agents 50 --preset desk --update reinforce --help"""
 
 
 @dataclass(frozen=True)
-class Command:
-    """Train a population of policies, without reward, to cover a world's states together (the paper's Algorithm 1).
+class PretrainOptions(Options):
+    """What is no setting of the run itself."""
 
-    Stop it at any time and go on with: kmyriad pretrain --out FOLDER --resume
-
-    The defaults of other worlds, numbers of agents and presets: kmyriad pretrain ant-maze --agents 50 --help
-    """
-
-    config: Annotated[PretrainConfig, tyro.conf.arg(name="")]
-    preset: str = "quick"
-    """Settings to start from: quick (3 minutes on two cores), desk (15), paper (Table 2); flags change single ones."""
-    out: Path | None = None
-    """Folder of the run; by default a new one below runs/."""
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Go on from the newest good checkpoint of the run in --out."""
-    env_setting: tuple[str, ...] = ()
-    """Further settings of the environment, such as map=u or size=7 reset_noise=0.5."""
+    preset: Literal["quick", "desk", "paper"] = "quick"
+    """Preset to start from: quick (3 minutes on two cores), desk (15), paper (Table 2); flags change single ones."""
+    update: Literal["actor_critic", "reinforce", "trust_region"] = "actor_critic"
+    """Update rule: actor_critic learns fastest, reinforce is the paper's, trust_region is MEPOL's."""
 
 
 def run(arguments: list[str]) -> None:
-    asked = parse_asked(Command(PretrainConfig()), arguments, "pretrain", "--env")
-    find_id(asked.config.env)
-    world, agents = asked.config.env, asked.config.agents
-    base = _config_of(asked.out) if asked.resume else preset_config(asked.preset, world, agents)
-    command = parse_training(Command(base), arguments, "pretrain", "--env")
+    options = PretrainOptions()
+    if "--resume" in arguments and flag(arguments, "out"):
+        from kmyriad.runs.resume import run_to_resume
+
+        base = run_to_resume(flag(arguments, "out"), "pretrain").pretraining
+        options = replace(options, update=cast(Any, base.rule))
+    else:
+        asked_preset, asked_update = flag(arguments, "preset") or "quick", flag(arguments, "update")
+        rule = (asked_update or RULE_OF.get(asked_preset, "")).replace("-", "_")
+        if asked_preset in PRESETS and rule in RULES:
+            options = replace(options, update=cast(Any, rule))
+        # The preset depends on the world and the number of agents: these are read first.
+        asked = [text for text in arguments if text not in ("-h", "--help")]
+        first = parse_blocks(PretrainConfig(update=RULES[options.update]()), options, asked, "pretrain", DESCRIPTION)
+        find_id(first.world.env)
+        base = preset_config(
+            asked_preset if asked_preset in PRESETS else "quick",
+            first.world.env,
+            first.population.agents,
+            options.update,
+        )
+    config, told = parse(base, options, arguments, "pretrain", DESCRIPTION)
+    if told.update != config.rule:  # of a run that is resumed, which refuses it
+        config = with_settings(config, {"update": told.update})
+    if told.resume and told.out is None:
+        from kmyriad.errors import UsageError
+
+        raise UsageError("--resume needs the run's folder; add --out FOLDER")
+    if told.show_config:
+        show(config)
+        return
+    from kmyriad.cli.output import next_steps
     from kmyriad.training.pretrain import train
 
-    train(command.config, command.out, command.resume)
-
-
-def _config_of(folder: Path | None) -> PretrainConfig:
-    from kmyriad.runs.resume import run_to_resume
-
-    if folder is None:
-        raise UsageError("--resume needs the run's folder; add --out FOLDER")
-    return config_from(run_to_resume(folder, "pretrain").config)
+    made = train(config, told.out, told.resume)
+    next_steps(made)

@@ -11,14 +11,14 @@ from kmyriad.errors import UsageError
 
 @dataclass(frozen=True)
 class Command:
-    """Write one HTML page about runs: what came of them, where each head goes, and which head suits a goal."""
+    """Write one HTML page about runs: what came of them, where each agent goes, and which agent suits a goal."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders of runs."""
     out: Path = Path("report.html")
     """The page; it opens from disk and needs no network."""
     episodes: int | None = None
-    """Fresh episodes to show of each population, of all its heads together; none takes those already played, or 300."""
+    """Episodes to show of each population, all its agents together; none takes those already played, 300 at least."""
 
 
 def run(arguments: list[str]) -> None:
@@ -27,11 +27,9 @@ def run(arguments: list[str]) -> None:
         raise UsageError("name at least one run's folder:  kmyriad report runs/NAME")
     if command.episodes is not None and command.episodes < 1:
         raise UsageError(f"--episodes must be at least 1; got {command.episodes}")
-    from rich.markup import escape
-
     from kmyriad.report import write_report
     from kmyriad.runs.progress import say
     from kmyriad.runs.run import open_run
 
     write_report([open_run(path) for path in command.runs], command.out, command.episodes)
-    say(f"wrote {escape(str(command.out))}")
+    say(f"wrote {command.out}")

@@ -2,19 +2,22 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from kmyriad.config import PretrainConfig
 from kmyriad.errors import UsageError
 
 if TYPE_CHECKING:
     from kmyriad.runs.run import Run
 
+REACHED = ("entropy", "success", "return")
+
 
 @dataclass(frozen=True)
 class Command:
-    """List runs, newest first."""
+    """List runs and their progress, newest first."""
 
     root: Annotated[Path, tyro.conf.Positional] = Path("runs")
     """Folder to look in."""
@@ -22,6 +25,7 @@ class Command:
 
 def run(arguments: list[str]) -> None:
     from rich.table import Column, Table
+    from rich.text import Text
 
     from kmyriad.cli.output import output
     from kmyriad.runs.run import list_runs
@@ -30,22 +34,26 @@ def run(arguments: list[str]) -> None:
     runs = list_runs(command.root)
     if not runs:
         raise UsageError(f"no runs in {command.root}; start one with: kmyriad pretrain")
-    columns = ("command", "world", "agents", "epochs", "env steps", "reached", "state")
+    columns = ("command", "world", "agents", "iterations", "env steps", "reached", "state")
     table = Table(Column("run", overflow="fold"), *columns)
     for one in runs:
-        table.add_row(*_row(one))
+        table.add_row(*(Text(cell) for cell in _row(one)))
     output().print(table)
 
 
 def _row(run: "Run") -> tuple[str, ...]:
-    config = run.config
-    named = (str(run.path), run.command, str(config.get("env")), str(config.get("agents", config.get("top"))))
     try:
-        rows = run.metrics()
+        config, last = run.config, run.last_row()
     except UsageError as error:
-        return *named, "-", "-", "-", str(error)
-    last = rows[-1] if rows else {}
+        return str(run.path), "-", "-", "-", "-", "-", "-", str(error)
+    agents = config.population.agents if isinstance(config, PretrainConfig) else config.start.top
+    reached = [f"{name} {last[name]:.2f}" for name in REACHED if _is_number(last.get(name))]
+    steps = last.get("env_steps", 0)
+    done = f"{steps:,}/{config.run.total_steps:,}" if _is_number(steps) else "-"
     state = "finished" if run.is_finished else "can be resumed"
-    reached = [f"{name} {last[name]:.2f}" for name in ("entropy", "success") if last.get(name) is not None]
-    done = f"{last.get('epoch', 0)}/{config.get('epochs')}"
-    return *named, done, f"{last.get('env_steps', 0):,}", *(reached or ["-"])[:1], state
+    named = (str(run.path), run.command, run.env, str(agents), str(last.get("iteration", 0)))
+    return *named, done, (reached or ["-"])[0], state
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -6,60 +6,58 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from kmyriad.runs.files import shell_path
+
 if TYPE_CHECKING:
     from kmyriad.evaluation.selection import Ranking
 
 
 @dataclass(frozen=True)
 class Command:
-    """Rank the heads of a run by how often they come to a goal, to see where a jump-start should begin."""
+    """Rank the agents of a run by how often they come to a goal, to see where a jump-start should begin."""
 
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a pretraining run."""
     goal: tuple[float, ...] = ()
-    """Where to go, metres from the middle of the world: x y, or x y z. Other environments have rewards of their own."""
+    """Goal, metres from the middle of the world: x y, or x y z. Other environments have rewards of their own."""
     goal_radius: float | None = None
-    """Metres around the goal that count as there; none takes the world's own."""
+    """Radius around the goal that counts as there, metres; none takes the world's own."""
     stored: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Rank at once by the episodes that are stored with the run; nothing is simulated."""
-    steps: int = 60_000
-    """Environment steps to spend at most."""
+    """Stored episodes of the run rank its agents at once; nothing is simulated."""
+    steps: int | None = None
+    """Environment steps to spend at most; none lets them grow with agents and horizon."""
     seed: int = 0
-    """Of the new episodes."""
+    """Seed of the new episodes."""
     threads: int | None = None
     """CPU threads; none takes all cores."""
 
 
 def run(arguments: list[str]) -> None:
     command = tyro.cli(Command, args=arguments, prog="kmyriad select")
-    from kmyriad.jumpstart_config import JumpstartConfig
-    from kmyriad.runs.progress import say
+    from kmyriad.config import RunConfig, StartConfig
+    from kmyriad.evaluation.selection import select, task_in
     from kmyriad.runs.run import open_run
-    from kmyriad.runs.state import load_population
-    from kmyriad.training.jumpstart import rank_heads, rank_stored, task_of, with_source
 
-    config = with_source(
-        JumpstartConfig(
-            str(command.run),
-            command.goal,
-            command.goal_radius,
-            selection_steps=command.steps,
-            seed=command.seed,
-            threads=command.threads,
-        )
+    RunConfig(seed=command.seed, threads=command.threads)  # refuse what they would refuse
+    StartConfig(selection_steps=command.steps)
+    source = open_run(command.run)
+    task = task_in(source, command.goal, command.goal_radius)
+    ranking = select(
+        source,
+        command.goal,
+        command.goal_radius,
+        steps=command.steps,
+        seed=command.seed,
+        threads=command.threads,
+        stored=command.stored,
     )
-    task, source = task_of(config), open_run(command.run)
-    if command.stored:
-        ranking, spent = rank_stored(task, source), 0
-    else:
-        population = load_population(source)
-        say(f"trying heads: {population.agents}; {command.steps:,} environment steps at most")
-        ranking = rank_heads(task, population, command.steps, command.seed, command.threads)
-        spent = ranking.episodes * task.horizon
-    show(ranking, bool(task.goal), spent)
+    show(ranking, bool(task.goal), 0 if command.stored else ranking.episodes * task.horizon)
+    words = [f"kmyriad jumpstart {shell_path(command.run)}"]
     if task.goal:
-        goal = " ".join(f"{number:g}" for number in task.goal)
-        print(f"kmyriad jumpstart {command.run} --goal {goal} --head {ranking.best}")
+        words.append("--goal " + " ".join(f"{number:g}" for number in task.goal))
+    if task.goal_radius is not None:
+        words.append(f"--goal-radius {task.goal_radius:g}")
+    print(" ".join([*words, f"--agent {ranking.best}"]))
 
 
 def show(ranking: "Ranking", has_goal: bool, env_steps: int) -> None:
@@ -70,13 +68,13 @@ def show(ranking: "Ranking", has_goal: bool, env_steps: int) -> None:
 
     console = output()
     table = Table(
-        "head", "success", "95 % interval", "steps to success", "closest, m" if has_goal else "return", "episodes"
+        "agent", "success", "95 % interval", "steps to success", "closest, m" if has_goal else "return", "episodes"
     )
     for standing in ranking.standings:
         low, high = standing.interval
         shortfall = standing.shortfall if has_goal else -standing.shortfall
         table.add_row(
-            str(standing.head), f"{standing.success:.2f}", f"{low:.2f} to {high:.2f}",
+            str(standing.agent), f"{standing.success:.2f}", f"{low:.2f} to {high:.2f}",
             "-" if standing.steps is None else f"{standing.steps:.0f}", f"{shortfall:.2f}", str(standing.episodes),
         )  # fmt: skip
     console.print(table)
@@ -85,9 +83,9 @@ def show(ranking: "Ranking", has_goal: bool, env_steps: int) -> None:
 
 def _verdict(ranking: "Ranking", has_goal: bool) -> str:
     if ranking.is_by_shortfall:
-        return f"No head ever succeeded: ranked by {'closest approach' if has_goal else 'return'}."
+        return f"No agent ever succeeded: ranked by {'closest approach' if has_goal else 'return'}."
     if len(ranking.standings) == 1:
-        return "There is no other head to compare it with."
+        return "There is no other agent to compare it with."
     if ranking.is_certain:
-        return f"Head {ranking.best} is the best beyond doubt (95 %)."
-    return f"Head {ranking.best} leads, but others may be as good."
+        return f"Agent {ranking.best} is the best beyond doubt (95 %)."
+    return f"Agent {ranking.best} leads, but others may be as good."

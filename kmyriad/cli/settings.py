@@ -1,31 +1,77 @@
-"""Commands that are a config with a few flags more: `pretrain` and `jumpstart`."""
+"""Commands that are a config with a few options more: `pretrain` and `jumpstart`."""
 
+import dataclasses
 import json
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 
+from kmyriad.cli.output import output
+from kmyriad.config import Config, settings_of, with_settings
 from kmyriad.errors import UsageError
 
-Command = TypeVar("Command", bound=Any)
+FLAT = (tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
+"""`--agents 10` instead of `--population.agents 10`, and still a panel of its own for every block."""
 
 
-def parse_training(default: Command, arguments: list[str], name: str, first: str) -> Command:
-    """`default` (which has `config` and `env_setting`) with what the arguments say.
+@dataclass(frozen=True)
+class Options:
+    """What is no setting of the run itself."""
 
-    The first argument may come without its flag, `first`. Settings of the environment go on top of the config's.
-    """
-    if arguments and not arguments[0].startswith("-"):
-        arguments = [first, *arguments]
-    command = tyro.cli(type(default), args=arguments, default=default, prog=f"kmyriad {name}")
-    settings = default.config.env_settings | dict(_setting(text) for text in command.env_setting)
-    return replace(command, config=replace(command.config, env_settings=settings))
+    out: Path | None = None
+    """Folder of the run; by default a new one below runs/."""
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Resume the run in --out from its newest good checkpoint."""
+    show_config: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print the settings that all this comes to, and do nothing."""
+    env_setting: tuple[str, ...] = ()
+    """Settings of the environment itself, such as map=u or size=7 reset_noise=0.5."""
 
 
-def parse_asked(default: Command, arguments: list[str], name: str, first: str) -> Command:
-    """As `parse_training`, to see what defaults the arguments ask for, which `--help` then shows."""
-    return parse_training(default, [text for text in arguments if text not in ("-h", "--help")], name, first)
+def parse(base: Config, options: Options, arguments: list[str], prog: str, description: str) -> tuple[Config, Any]:
+    """(`base` and `options` with what the arguments say). Environment settings go on top of the base's."""
+    told = parse_blocks(base, options, arguments, prog, description)
+    config = dataclasses.replace(base, **{block.name: getattr(told, block.name) for block in fields(base)})
+    if not told.options.env_setting:
+        return config, told.options
+    env_settings = settings_of(base)["env_settings"] | dict(_setting(text) for text in told.options.env_setting)
+    return with_settings(config, {"env_settings": env_settings}), told.options
+
+
+def parse_blocks(base: Config, options: Options, arguments: list[str], prog: str, description: str) -> Any:
+    """The blocks of `base`, and `options`, with what the arguments say; whether they go together is not checked."""
+    arguments = ["None" if text == "none" else text for text in arguments]
+    blocks: list[tuple[str, Any]] = [(block.name, getattr(base, block.name)) for block in fields(base)]
+    command = make_dataclass(
+        "Command",
+        [
+            ("options", Annotated[type(options), tyro.conf.arg(name="")], field(default=options)),
+            *((name, type(block), field(default=block)) for name, block in blocks),
+        ],
+        frozen=True,
+    )
+    return tyro.cli(command, args=arguments, prog=f"kmyriad {prog}", description=description, config=FLAT)
+
+
+def flag(arguments: list[str], name: str) -> str | None:
+    """The value of `--name value` or `--name=value` among the arguments, before they are parsed."""
+    for index, text in enumerate(arguments):
+        word, equals, value = text.replace("_", "-").partition("=")
+        if word == f"--{name}":
+            return value if equals else (arguments[index + 1] if index + 1 < len(arguments) else "")
+    return None
+
+
+def show(config: Config) -> None:
+    """Print a config block by block."""
+    console = output()
+    for name, block in config.as_json().items():
+        if isinstance(block, dict):
+            console.print(f"\n[bold]{name}[/]")
+            for setting, value in block.items():
+                console.print(f"  {setting:<24} {json.dumps(value)}", highlight=False, markup=False)
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -35,5 +81,5 @@ def _setting(text: str) -> tuple[str, Any]:
         raise UsageError(f"--env-setting takes name=value, such as map=u; got {text!r}")
     try:
         return name, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return name, value

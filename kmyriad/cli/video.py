@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Command:
-    """Film what the heads of a run do, as an MP4."""
+    """Film what the agents of a run do, as an MP4."""
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
-    heads: str | None = None
-    """Heads to show, such as 0,3,7; by default all, up to nine."""
+    agents: str | None = None
+    """Agents to show, such as 0,3,7; by default all, up to nine."""
     goal: tuple[float, ...] | None = None
     """A goal to draw, x y or x y z in metres; by default the one that a jump-start was trained for."""
     out: Path | None = None
     """File to write; by default a new name in the run's folder videos."""
     layout: Literal["scene", "grid"] = "scene"
-    """All heads in one scene, or each in a picture of its own."""
+    """All agents in one scene, or each in a picture of its own."""
     seconds: float | None = None
     """Length, in the world's own time; by default one episode. After their end episodes start again."""
     camera: Literal["follow", "top"] = "follow"
@@ -41,23 +41,21 @@ class Command:
 
 def run(arguments: list[str]) -> None:
     command = tyro.cli(Command, args=arguments, prog="kmyriad video")
-    heads = None if command.heads is None else _parse_heads(command.heads)
+    agents = None if command.agents is None else _parse_agents(command.agents)
     _check(command)
-    from rich.markup import escape
-
     from kmyriad.envs.rendering import RenderError
     from kmyriad.runs.progress import say
     from kmyriad.runs.run import open_run
-    from kmyriad.video.film import choose_heads, film
+    from kmyriad.video.film import choose_agents, film
     from kmyriad.video.mp4 import write_mp4
 
-    casts = [choose_heads(open_run(command.folder), heads)]
+    casts = [choose_agents(open_run(command.folder), agents)]
     if command.against is not None:
-        casts.append(choose_heads(open_run(command.against)))
+        casts.append(choose_agents(open_run(command.against)))
     for cast in casts:
         if cast.left_out:
-            shown, name = len(cast.heads), escape(cast.run.name)
-            say(f"{name}: the first {shown} of {shown + cast.left_out} heads; choose others with --heads")
+            shown, name = len(cast.agents), cast.run.name
+            say(f"{name}: the first {shown} of {shown + cast.left_out} agents; choose others with --agents")
     out = command.out or _default_name(command, casts)
     try:
         made = film(
@@ -74,11 +72,11 @@ def run(arguments: list[str]) -> None:
     print(out)
 
 
-def _parse_heads(text: str) -> list[int]:
+def _parse_agents(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"--heads takes numbers with commas between, such as 0,3,7; got {text!r}") from None
+        raise UsageError(f"--agents takes numbers with commas between, such as 0,3,7; got {text!r}") from None
 
 
 def _check(command: Command) -> None:
@@ -94,7 +92,7 @@ def _check(command: Command) -> None:
 
 def _default_name(command: Command, casts: "list[Cast]") -> Path:
     """`ant-0-3-7-grid.mp4` and the like, in the first run's folder."""
-    words = [casts[0].run.name, *(map(str, casts[0].heads) if command.heads is not None else ())]
+    words = [casts[0].run.name, *(map(str, casts[0].agents) if command.agents is not None else ())]
     words += [f"against-{cast.run.name}" for cast in casts[1:]]
     return casts[0].run.path / "videos" / f"{'-'.join([*words, command.layout])}.mp4"
 

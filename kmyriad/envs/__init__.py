@@ -1,43 +1,83 @@
-"""The worlds, registered with Gymnasium: `gymnasium.make(id)` for one, `gymnasium.make_vec(id, n)` for many."""
+"""The worlds: one row each, registered with Gymnasium (`gymnasium.make(id)` for one, `make_vec(id, n)` for many)."""
+
+from typing import Any, NamedTuple
 
 import gymnasium
 
 from kmyriad.errors import UsageError, nearest_name
 
-IDS = {
-    "ant-empty": "kmyriad/AntEmpty-v0",
-    "ant-maze": "kmyriad/AntMaze-v0",
-    "ant-cave": "kmyriad/AntCave-v0",
-    "ant-pyramid": "kmyriad/AntPyramid-v0",
-    "point-maze": "kmyriad/PointMaze-v0",
+
+class WorldRow(NamedTuple):
+    id: str
+    """Gymnasium's name of it."""
+    maker: str
+    """`module:function` that makes the world from its settings; imported when it is first needed."""
+    settings: dict[str, Any]
+    """Settings that tell it from other worlds of the same maker."""
+    features: tuple[str, ...]
+    """State features whose entropy is maximised where nothing else is asked for."""
+    sentence: str
+    """What it is, in the middle of a sentence."""
+
+
+WORLDS = {
+    "ant-empty": WorldRow(
+        "kmyriad/AntEmpty-v0",
+        "kmyriad.envs.ant:ant_world",
+        {"terrain": "empty"},
+        ("x", "y", "z"),
+        "the Ant on open flat ground",
+    ),
+    "ant-maze": WorldRow(
+        "kmyriad/AntMaze-v0", "kmyriad.envs.ant:ant_world", {"terrain": "maze"}, ("x", "y", "z"), "the Ant in a maze"
+    ),
+    "ant-cave": WorldRow(
+        "kmyriad/AntCave-v0", "kmyriad.envs.ant:ant_world", {"terrain": "cave"}, ("x", "y", "z"), "the Ant between pits"
+    ),
+    "ant-pyramid": WorldRow(
+        "kmyriad/AntPyramid-v0",
+        "kmyriad.envs.ant:ant_world",
+        {"terrain": "pyramid"},
+        ("x", "y", "z"),
+        "the Ant between stepped pyramids",
+    ),
+    "point-maze": WorldRow(
+        "kmyriad/PointMaze-v0", "kmyriad.envs.point_maze:point_maze_world", {}, ("x", "y"), "the ball in a maze"
+    ),
 }
-"""Short names, as on the command line, and Gymnasium ids."""
+"""By the short names that the command line takes."""
+
+
+def short_name(env: str) -> str:
+    """The short name of a world by its Gymnasium id; whatever else is named stays as it is."""
+    return next((name for name, row in WORLDS.items() if row.id == env), env)
 
 
 def find_id(env: str) -> str:
     """The Gymnasium id of a world by its short name, or of any environment registered with Gymnasium."""
-    env_id = IDS.get(env, env)
+    env_id = WORLDS[env].id if env in WORLDS else env
     try:
         return gymnasium.spec(env_id).id
     except gymnasium.error.Error:
-        hint = nearest_name(env, [*IDS, *gymnasium.registry]).split("; known")[0]
+        hint = nearest_name(env, [*WORLDS, *gymnasium.registry]).split("; known")[0]
         raise UsageError(
-            f"unknown environment {env!r}{hint}; use one of {', '.join(IDS)}, or an id registered with Gymnasium"
+            f"unknown environment {env!r}{hint}; use one of {', '.join(WORLDS)}, or an id registered with Gymnasium"
         ) from None
+
+
+def describe(env: str) -> str:
+    """`the Ant in a maze (ant-maze)`, or the name of an environment that is nobody's here."""
+    return f"{WORLDS[env].sentence} ({env})" if env in WORLDS else env
 
 
 def register() -> None:
     """Make the ids known to Gymnasium. Horizons are the environments' own: no TimeLimit wrapper is needed."""
-    for name, env_id in IDS.items():
-        robot, terrain = name.split("-")
-        is_ant = robot == "ant"
+    for name, row in WORLDS.items():
         gymnasium.register(
-            id=env_id,
-            entry_point="kmyriad.envs.make:make_ant" if is_ant else "kmyriad.envs.make:make_point_maze",
-            vector_entry_point="kmyriad.envs.make:make_ant_vector"
-            if is_ant
-            else "kmyriad.envs.make:make_point_maze_vector",
-            kwargs={"terrain": terrain} if is_ant else {},
+            id=row.id,
+            entry_point="kmyriad.envs.make:make_env",
+            vector_entry_point="kmyriad.envs.make:make_vector_env",
+            kwargs={"world": name},
         )
 
 

@@ -6,15 +6,19 @@ torso's x and y.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 from numpy.typing import NDArray
 
+from kmyriad.checks import Between
+from kmyriad.envs.maze import map_of
 from kmyriad.envs.symmetry import Mirror, SignedOrder, Turning
-from kmyriad.envs.terrain import ARENA_BYTES, Terrain
+from kmyriad.envs.terrain import ARENA_BYTES, MAZE_CELL, TERRAINS, Terrain, maze_of
 from kmyriad.envs.world import Feature, FeatureTable
+from kmyriad.errors import UsageError, nearest_name
 
 LEGS = {"front_left": (1, 1), "front_right": (-1, 1), "back_left": (-1, -1), "back_right": (1, -1)}
 """Leg names (those of Isaac's asset) and the signs of their x and y. Joints and actions go leg by leg: hip, ankle."""
@@ -100,6 +104,44 @@ TURNING = Turning(
     bearings=(FEATURES["angle_to_target"].start,),
 )
 """`heading`, the cosine of a bearing, stays as it is: it is not linear in what is seen."""
+
+
+def ant_world(
+    terrain: str = "empty",
+    *,
+    size: Annotated[int, Between(1, 101)] = 5,
+    terrain_seed: Annotated[int, Between(0, 2**63 - 1)] = 0,
+    map: object = None,
+    timestep: Annotated[float, Between(1e-6, 1.0)] = 1 / 60,
+    decimation: Annotated[int, Between(1, 10_000)] = 5,
+    horizon: Annotated[int, Between(1, 10_000_000)] = 600,
+    armature: Annotated[float, Between(1e-9, 1e3)] = 0.05,
+    density: Annotated[float, Between(1e-6, 1e6)] = 5.0,
+    reset_noise: Annotated[float, Between(0.0, 1e3)] = 0.0,
+) -> "Ant":
+    """The Ant on a terrain.
+
+    Args:
+        terrain: empty, maze, pyramid or cave.
+        size: tiles (maze: rooms) along each side of the terrain; odd, so that one is in the middle.
+        terrain_seed: what the maze, the pyramids and the pits are drawn from; not touched by `reset(seed=...)`.
+        map: for the maze, a named map or rows of 0/1 instead of a drawn one.
+        timestep: of the physics, seconds.
+        decimation: physics steps per control step.
+        horizon: control steps per episode.
+        armature: of every joint, kg m^2. Isaac's 0.01 diverges at 1/60 s under strong feedback.
+        density: of every limb, kg/m^3.
+        reset_noise: 0 starts every episode in the paper's single s0; 1 is Isaac's default (joints +-0.2 rad,
+            velocities +-0.1 rad/s).
+    """
+    if terrain not in TERRAINS:
+        raise UsageError(f"unknown terrain {terrain!r}{nearest_name(terrain, TERRAINS)}")
+    if size % 2 == 0 or (size == 1 and terrain != "empty"):
+        raise UsageError(f"size must be an odd number of at least 3, so that the start is in the middle; got {size}")
+    if map is not None and terrain != "maze":
+        raise UsageError(f"map goes with terrain 'maze' only; got map={map!r} with terrain {terrain!r}")
+    ground = TERRAINS[terrain](size, terrain_seed) if map is None else maze_of(map_of(map, MAZE_CELL))
+    return Ant(ground, timestep, decimation, horizon, armature, density, reset_noise)
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,14 @@
 """Wall maps: grids of 0 (free) and 1 (wall), centred on the origin, row 0 at the top (largest y)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kmyriad.errors import UsageError, nearest_name
 
-Rows = Sequence[str] | Sequence[Sequence[int]]
 Cell = tuple[int, int]
 
 MAPS: dict[str, tuple[tuple[str, ...], Cell]] = {
@@ -118,11 +117,11 @@ class GridMap:
         return rectangles
 
 
-def parse_map(rows: Rows, cell_size: float, start: Cell | None = None) -> GridMap:
+def parse_map(rows: Any, cell_size: float, start: Cell | None = None) -> GridMap:
     """A map from rows of 0/1 (strings or lists); the default start is the free cell nearest the middle."""
     try:
         numbers = [[int(cell) for cell in row] for row in rows]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise UsageError(
             f"map must be rows of 0 (free) and 1 (wall), such as ['111', '101', '111']; got {rows!r}"
         ) from None
@@ -159,6 +158,11 @@ def named_map(name: str, cell_size: float, start: Cell | None = None) -> GridMap
         raise UsageError(f"unknown map {name!r}{nearest_name(name, MAPS)}; or give rows of 0/1 of your own")
     rows, default_start = MAPS[name]
     return parse_map(rows, cell_size, default_start if start is None else start)
+
+
+def map_of(map: object, cell_size: float, start: Cell | None = None) -> GridMap:
+    """A map by its name, or from rows of 0/1."""
+    return named_map(map, cell_size, start) if isinstance(map, str) else parse_map(map, cell_size, start)
 
 
 def generate_maze(rooms: int, cell_size: float, seed: int) -> GridMap:

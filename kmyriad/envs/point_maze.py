@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 from numpy.typing import NDArray
 
-from kmyriad.envs.terrain import ARENA_BYTES, Terrain
+from kmyriad.checks import Between
+from kmyriad.envs.maze import map_of
+from kmyriad.envs.terrain import ARENA_BYTES, Terrain, walled
 from kmyriad.envs.world import Feature, FeatureTable
 
 CELL = 1.0
@@ -30,6 +33,30 @@ FEATURES = FeatureTable(
         Feature("vy", 1, "m/s", "velocity", 1e3),
     ]
 )
+
+
+def point_maze_world(
+    *,
+    map: object = "ring",
+    start: tuple[int, int] | None = None,
+    timestep: Annotated[float, Between(1e-6, 1.0)] = 0.01,
+    decimation: Annotated[int, Between(1, 10_000)] = 1,
+    horizon: Annotated[int, Between(1, 10_000_000)] = 600,
+    reset_noise: Annotated[float, Between(0.0, 1e3)] = 0.0,
+) -> "PointMaze":
+    """The ball in a maze.
+
+    Args:
+        map: u, medium, large or ring, or rows of 0 (free) and 1 (wall).
+        start: (row, column) of the cell where episodes begin; a named map brings its own.
+        timestep: of the physics, seconds.
+        decimation: physics steps per control step.
+        horizon: control steps per episode.
+        reset_noise: 0 starts every episode in the middle of the start cell; 1 is Gymnasium-Robotics' +-0.25 cell.
+    """
+    grid = map_of(map, CELL, start)
+    name = map if isinstance(map, str) else "own map"
+    return PointMaze(walled(name, grid, WALL_HEIGHT, merge=False), timestep, decimation, horizon, reset_noise)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ Box = NDArray[np.float64]
 """(2, 2), the lower and the upper corner (x, y) of a piece of ground, metres."""
 
 
-class CrowdRenderer:
+class SceneRenderer:
     """Draws up to `count` robots of `world` together."""
 
     def __init__(self, world: World, count: int, width: int, height: int) -> None:

@@ -1,33 +1,34 @@
 """One replica behind Gymnasium's single-environment interface."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
-from kmyriad.envs.vector_env import MujocoVectorEnv, world_metadata, world_spaces
+from kmyriad.checks import Between
+from kmyriad.envs.vector_env import WorldVectorEnv, world_metadata, world_spaces
 from kmyriad.envs.world import World
 
 
-class MujocoEnv(gymnasium.Env[NDArray[Any], NDArray[Any]]):
-    """A vector environment of one, so that both give the same numbers. See `MujocoVectorEnv` for what they mean."""
+class WorldEnv(gymnasium.Env[NDArray[Any], NDArray[Any]]):
+    """A vector environment of one, so that both give the same numbers. See `WorldVectorEnv` for what they mean."""
 
     def __init__(
         self,
         world: World,
         *,
         goal: ArrayLike | None = None,
-        goal_radius: float | None = None,
+        goal_radius: Annotated[float, Between(1e-9, 1e9)] | None = None,
         ends_at_goal: bool = False,
         render_mode: str | None = None,
         camera: str = "follow",
-        width: int = 480,
-        height: int = 480,
+        width: Annotated[int, Between(1, 8192)] = 480,
+        height: Annotated[int, Between(1, 8192)] = 480,
     ) -> None:
-        self.vector = MujocoVectorEnv(
+        self.vector = WorldVectorEnv(
             world,
             1,
             goal=goal,

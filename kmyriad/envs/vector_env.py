@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium
 import mujoco
@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space
 from mujoco.batch import Batch, SimulationError
 from numpy.typing import ArrayLike, NDArray
 
+from kmyriad.checks import Between
 from kmyriad.envs.goal import distance_to_goals, parse_goals
 from kmyriad.envs.mujoco_warnings import silenced
 from kmyriad.envs.rendering import WorldRenderer
@@ -47,18 +48,18 @@ class SimulatorState:
     success: NDArray[np.bool_]
     """(n,), whether the goal was entered in this episode."""
     diverged: NDArray[np.bool_]
-    """(n,), whether the simulation broke in this episode: the replica is frozen at its last sound state."""
+    """(n,), whether the simulation broke in this episode: the replica is frozen at its last valid state."""
     needs_reset: NDArray[np.bool_]
     """(n,), whether the episode is over."""
 
 
-class MujocoVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], NDArray[Any]]):
+class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.float32], NDArray[Any]]):
     """A Gymnasium vector environment of `num_envs` replicas of `world`.
 
     Actions: (n, a) floats, clipped to [-1, 1]. Observations: (n, d) float32, named by `world.features`.
     Reward: 1 on every step within `goal_radius` of the goal, else 0. Episodes are truncated at the horizon, and
     terminated only with `ends_at_goal`: by the step that enters the goal. `info["success"]`: the goal was entered in
-    this episode. `info["diverged"]`: the physics of this replica broke; it stays where it last was sound, with reward
+    this episode. `info["diverged"]`: the physics of this replica broke; it stays where it last was valid, with reward
     0, until its episode ends.
     """
 
@@ -68,14 +69,14 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np
         num_envs: int,
         *,
         goal: ArrayLike | None = None,
-        goal_radius: float | None = None,
+        goal_radius: Annotated[float, Between(1e-9, 1e9)] | None = None,
         ends_at_goal: bool = False,
-        threads: int | None = None,
+        threads: Annotated[int, Between(1, 4096)] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
         camera: str = "follow",
-        width: int = 480,
-        height: int = 480,
+        width: Annotated[int, Between(1, 8192)] = 480,
+        height: Annotated[int, Between(1, 8192)] = 480,
     ) -> None:
         if num_envs < 1:
             raise UsageError(f"num_envs must be at least 1; got {num_envs}")
@@ -229,11 +230,11 @@ class MujocoVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np
         in_bounds = np.abs(self._observation) <= self.world.features.observation_bounds
         broken |= ~in_bounds.all(axis=1) | (self._batch.warning[:, DIVERGED_WARNINGS, 1] > 0).any(axis=1)
         self._diverged |= broken & moving
-        sound = moving & ~self._diverged
-        np.copyto(self._last_action, controls, where=sound[:, None])
-        if not sound.all():
-            self._batch.state[~sound] = self._physics_before[~sound]
-            self._observation[~sound] = self._observation_before[~sound]
+        valid = moving & ~self._diverged
+        np.copyto(self._last_action, controls, where=valid[:, None])
+        if not valid.all():
+            self._batch.state[~valid] = self._physics_before[~valid]
+            self._observation[~valid] = self._observation_before[~valid]
 
     def _reward(self) -> NDArray[np.float64]:
         if self._goals is None:

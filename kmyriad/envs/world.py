@@ -78,7 +78,7 @@ class FeatureTable(Mapping[str, Feature]):
 
 
 class World(Protocol):
-    """A robot on a terrain. `mujoco_vector.MujocoVectorEnv` steps n replicas of one; a new world implements this.
+    """A robot on a terrain. `vector_env.WorldVectorEnv` steps n replicas of one; a new world implements this.
 
     The methods see all replicas at once (arrays of shape (n, ...), bound to the batch) and never loop over them.
     """

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from kmyriad.config import settings_of
 from kmyriad.errors import UsageError
 from kmyriad.evaluation.evaluate import Evaluation, current_evaluation
 from kmyriad.evaluation.statistics import Mean, mean_of, smoothed
 from kmyriad.runs.run import Run
 
 FINAL_ROWS = 10
-"""Epochs at the end of a jump-start whose success is averaged."""
+"""Iterations at the end of a jump-start whose success is averaged."""
 
 HALF = 0.5
 """Smoothed success rate at which a task counts as learned."""
@@ -72,14 +73,18 @@ def compare(runs: Sequence[Run], evaluation_of: Callable[[Run], Evaluation] = cu
     return Comparison(
         _grouped(
             pretraining,
-            lambda run: {"env": world_name(run), "update": run.config["update"], "agents": run.config["agents"]},
+            lambda run: {
+                "env": world_name(run),
+                "update": run.pretraining.rule,
+                "agents": run.pretraining.population.agents,
+            },
             lambda run: pretraining_values(evaluation_of(run)),
             ("horizon", "features"),
             ("env_steps", "episodes"),
         ),
         _grouped(
             jumpstarts,
-            lambda run: {"env": world_name(run), "init": run.config["init"]},
+            lambda run: {"env": world_name(run), "init": run.jumpstart.start.init},
             jumpstart_values,
             ("horizon",),
             ("env_steps",),
@@ -90,15 +95,15 @@ def compare(runs: Sequence[Run], evaluation_of: Callable[[Run], Evaluation] = cu
 def pretraining_values(evaluation: Evaluation) -> Values:
     """What counts of an evaluation."""
     measures = evaluation.measures
-    kl = measures.get("kl_between_heads")
-    heads, episodes, _ = evaluation.visits.sound.shape
+    kl = measures.get("kl_between_agents")
+    agents, episodes, _ = evaluation.visits.valid.shape
     return {
         "entropy": measures["entropy"],
-        "kl_between_heads": None if kl is None else float(np.mean(kl)),
+        "kl_between_agents": None if kl is None else float(np.mean(kl)),
         "kl_floor": measures.get("kl_floor"),
         "covered_cells": measures.get("covered_cells"),
         "env_steps": measures["env_steps"],
-        "episodes": heads * episodes,
+        "episodes": agents * episodes,
     }
 
 
@@ -122,8 +127,7 @@ def jumpstart_values(run: Run) -> Values:
 
 def world_name(run: Run) -> str:
     """The environment with its settings, such as `point-maze map=u`."""
-    settings = run.config.get("env_settings") or {}
-    return " ".join([str(run.config["env"]), *(f"{name}={value}" for name, value in sorted(settings.items()))])
+    return " ".join([run.env, *(f"{name}={value}" for name, value in sorted(run.env_settings.items()))])
 
 
 def _grouped(
@@ -141,7 +145,7 @@ def _grouped(
     groups = []
     for name, members in sorted(found.values(), key=lambda group: [str(value).zfill(8) for value in group[0].values()]):
         values = [values_of(run) for run in members]
-        told = {setting: [run.config.get(setting) for run in members] for setting in same_settings}
+        told = {setting: [settings_of(run.config).get(setting) for run in members] for setting in same_settings}
         told |= {measure: [row[measure] for row in values] for measure in same_values}
         groups.append(Group(name, members, values, _doubts(told, [_seed(run) for run in members])))
     return groups
@@ -157,7 +161,8 @@ def _doubts(told: Mapping[str, Sequence[Any]], seeds: Sequence[str]) -> list[str
 
 def _seed(run: Run) -> str:
     """Jump-starts to other goals, or from other runs, count as other seeds."""
-    return str([run.config.get(name) for name in ("seed", "goal", "source")])
+    settings = settings_of(run.config)
+    return str([settings.get(name) for name in ("seed", "goal", "source")])
 
 
 def _plain(value: Any) -> str:

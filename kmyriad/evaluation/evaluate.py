@@ -1,27 +1,29 @@
 """A run's population on fresh whole episodes: measured, and kept in the run's folder for figures and pages."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from kmyriad.config import config_from, even_split
-from kmyriad.envs import IDS, find_id
-from kmyriad.envs.vector_env import MujocoVectorEnv
+from kmyriad.config import JumpstartConfig, even_split
+from kmyriad.envs import WORLDS, find_id, short_name
+from kmyriad.envs.make import make_world
 from kmyriad.envs.world import World
-from kmyriad.errors import UsageError
-from kmyriad.evaluation.measures import measure, pairs_of_heads, visit
-from kmyriad.evaluation.statistics import mean_of
-from kmyriad.rollout.collect import Visits
+from kmyriad.evaluation.measures import measure, pairs_of_agents, visit
+from kmyriad.rollout.collect import Trajectory, Visits, collect
 from kmyriad.rollout.randomness import generator
 from kmyriad.rollout.replicas import make_replicas
-from kmyriad.runs.run import Run
-from kmyriad.runs.state import load_newest
-from kmyriad.runs.tensor_file import Checkpoint, CheckpointError, newest_checkpoint, read_checkpoint, write_checkpoint
+from kmyriad.rollout.task import task_of
+from kmyriad.runs.checkpoints import newest_checkpoint
+from kmyriad.runs.progress import say
+from kmyriad.runs.run import Run, open_run
+from kmyriad.runs.state import load_newest, visits_from
+from kmyriad.runs.tensor_file import CheckpointError, TensorFile, write_tensor_file
 
 EPISODES = 300
-"""Of all heads together."""
+"""Of all agents together."""
 SEED = 12_345
 """Unlike any training run's: the episodes are fresh."""
 
@@ -31,86 +33,108 @@ class Evaluation:
     visits: Visits
     """(m, p, T, ...), whole episodes from their start."""
     measures: dict[str, Any]
-    """What `evaluation.measure` tells, `kl_pairs` of `evaluation.pairs_of_heads` where there are any, and the epoch and
-    env_steps of the checkpoint that was looked at."""
+    """What `evaluation.measure` tells, `kl_pairs` of `evaluation.pairs_of_agents` where there are any, and the
+    iteration and env_steps of the checkpoint that was looked at."""
 
 
-def evaluate(run: Run, episodes: int = EPISODES, seed: int = SEED, threads: int | None = None) -> Evaluation:
-    """Let the newest good checkpoint play about `episodes` episodes, measure them, keep both with the run."""
-    if run.command != "pretrain":
-        raise UsageError(f"{run.path} is a {run.command} run; only populations are evaluated, see kmyriad compare")
-    config = config_from(run.config)
+def evaluate(
+    run: Run | str | Path, episodes: int = EPISODES, seed: int = SEED, threads: int | None = None, *, keep: bool = True
+) -> Evaluation:
+    """Let the newest good checkpoint play about `episodes` episodes and measure them; with `keep`, store both."""
+    run = open_run(run)
+    world = run.pretraining.world
     if threads is not None:
         torch.set_num_threads(threads)
     population, facts = load_newest(run)
     replicas = make_replicas(
-        config.env,
+        world.env,
         even_split(episodes, population.agents),
-        horizon=config.horizon,
-        features=config.features,
-        settings=config.env_settings,
+        horizon=world.horizon,
+        features=world.features,
+        settings=world.env_settings,
         threads=threads,
     )
-    visits = visit(population, replicas, config.horizon, seed)
+    visits = visit(population, replicas, world.horizon, seed)
     replicas.close()
-    measures = {name: facts[name] for name in ("epoch", "env_steps")} | {"seed": seed, "features": [*replicas.features]}
-    measures |= measure(visits, replicas.cell, seed) | {"cell": replicas.cell}
-    pairs = pairs_of_heads(visits, generator(seed, 1))
+    measures = {name: facts[name] for name in ("iteration", "env_steps")}
+    measures |= {"seed": seed, "features": [*replicas.features], "cell": replicas.cell}
+    measures |= measure(visits, replicas.cell, seed)
+    pairs = pairs_of_agents(visits, generator(seed, 1))
     if pairs is not None:
         measures["kl_pairs"] = pairs.tolist()
-    evaluation = Evaluation(visits, measures)
-    arrays = {name: array for name, array in vars(visits).items() if array is not None}
-    tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
-    write_checkpoint(run.evaluation_path, Checkpoint(tensors, evaluation.measures))
-    return evaluation
+    if keep:
+        arrays = {name: array for name, array in vars(visits).items() if array is not None}
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        write_tensor_file(run.evaluation_path, TensorFile(tensors, measures))
+    return Evaluation(visits, measures)
+
+
+def play(run: Run | str | Path, episodes: int = 50, seed: int = SEED, threads: int | None = None) -> Trajectory:
+    """Fresh whole episodes of a run's newest policies: of a population, or of a jump-start on its task."""
+    run = open_run(run)
+    population, horizon = load_newest(run)[0], run.config.rollouts.horizon
+    count = even_split(episodes, population.agents)
+    if isinstance(run.config, JumpstartConfig):
+        replicas = task_of(run.config).replicas(count, threads)
+    else:
+        replicas = make_replicas(run.env, count, horizon=horizon, settings=run.env_settings, threads=threads)
+    replicas.start(seed)
+    trajectory = collect(replicas, population, horizon, seed, iteration=0)
+    replicas.close()
+    return trajectory
 
 
 def stored_evaluation(run: Run) -> Evaluation | None:
     """The last evaluation of the run, None if there is none."""
-    if not run.evaluation_path.exists():
-        return None
-    stored = read_checkpoint(run.evaluation_path)
-    arrays = {name: tensor.numpy() for name, tensor in stored.tensors.items()}
-    return Evaluation(Visits(arrays["features"], arrays.get("xy"), arrays["sound"]), stored.facts)
+    return Evaluation(*visits_from(run.evaluation_path)) if run.evaluation_path.exists() else None
 
 
-def current_evaluation(run: Run, threads: int | None = None) -> Evaluation:
-    """The stored evaluation if it is one of the newest good checkpoint, else a new one."""
+def current_evaluation(run: Run, threads: int | None = None, episodes: int | None = None) -> Evaluation:
+    """The stored evaluation if it is of the newest good checkpoint and of enough episodes, else a new one.
+
+    Enough are `episodes`, or the default number; a new one of fewer does not take the place of one of more. Without
+    any checkpoint to play, what is stored will do.
+    """
     try:
         stored = stored_evaluation(run)
-    except CheckpointError:  # damaged
+    except CheckpointError as error:
+        say(f"the stored evaluation is not used: {error}", style="yellow")
         stored = None
     newest = newest_checkpoint(run.checkpoints)
-    if stored is not None and newest is not None and stored.measures.get("epoch") == newest.epoch:
-        return stored
-    return evaluate(run, threads=threads)
+    is_current = stored is not None and (newest is None or stored.measures.get("iteration") == newest.iteration)
+    agents, per_agent = stored.visits.valid.shape[:2] if stored is not None else (1, 0)
+    asked = even_split(episodes or EPISODES, agents)
+    keep = True
+    if stored is not None and is_current:
+        played = agents * per_agent
+        if newest is None or ((played == asked) if episodes else played >= asked):
+            return stored
+        keep = asked >= played
+    if newest is not None:
+        say(f"playing fresh episodes of {run.path}")
+    return evaluate(run, episodes or EPISODES, threads=threads, keep=keep)
 
 
 def summary(run: Run, evaluation: Evaluation) -> dict[str, Any]:
-    """All measures with what they were measured on, and means over the heads with their 95 % intervals: plain JSON."""
-    heads, episodes, horizon = evaluation.visits.sound.shape
+    """All measures with what they were measured on, and means over the agents: plain JSON."""
+    agents, episodes, horizon = evaluation.visits.valid.shape
     facts: dict[str, Any] = {
         "run": run.name,
-        "env": run.config["env"],
-        "update": run.config.get("update"),
-        "agents": heads,
-        "episodes": heads * episodes,
+        "env": run.env,
+        "update": run.pretraining.rule,
+        "agents": agents,
+        "episodes": agents * episodes,
         "horizon": horizon,
     }
     means = {}
-    for name in ("entropy_per_head", "kl_between_heads", "covered_cells_per_head"):
+    for name in ("entropy_per_agent", "kl_between_agents", "covered_cells_per_agent"):
         values = [value for value in evaluation.measures.get(name, []) if value is not None]
         if values:
-            means[f"{name}_mean"] = vars(mean_of(values))
+            means[f"{name}_mean"] = float(np.mean(values))
     return facts | evaluation.measures | means
 
 
 def world_of(run: Run) -> World | None:
-    """The world of a run, to draw its ground; None for environments that are not ours."""
-    env = str(run.config["env"])
-    if find_id(env) not in IDS.values():
-        return None
-    replicas = make_replicas(env, 1, horizon=1, settings=run.config.get("env_settings"), threads=1)
-    replicas.close()
-    assert isinstance(replicas.env, MujocoVectorEnv)
-    return replicas.env.world
+    """The world of a run, to draw its ground; None for environments that have none to show."""
+    name = short_name(find_id(run.env))
+    return make_world(name, **run.env_settings) if name in WORLDS else None

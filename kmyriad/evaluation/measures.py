@@ -1,4 +1,4 @@
-"""A frozen population, looked at on fresh rollouts: how much it covers together, and how different its heads are."""
+"""A frozen population, looked at on fresh rollouts: how much it covers together, and how different its agents are."""
 
 from typing import Any
 
@@ -16,59 +16,59 @@ K = 5
 """Neighbours of all estimates here, whatever a run was trained with, so that runs compare."""
 
 KL_POINTS = 40_000
-"""Particles, of all heads together, that the KL between heads is estimated on."""
+"""Particles, of all agents together, that the KL between agents is estimated on."""
 
-PAIR_POINTS, PAIRED_HEADS = 20_000, 64
-"""Particles of all heads together for the KL of every pair, and the most heads that are paired: it takes seconds."""
+PAIR_POINTS, PAIRED_AGENTS = 20_000, 64
+"""Particles of all agents together for the KL of every pair, and the most agents that are paired: it takes seconds."""
 
 
 def visit(population: Population, replicas: Replicas, horizon: int, seed: int = 0) -> Visits:
-    """One episode in each of the replicas, which are split evenly over the heads."""
+    """One episode in each of the replicas, which are split evenly over the agents."""
     replicas.start(seed)
-    return collect(replicas, population, horizon, seed, epoch=0).visits
+    return collect(replicas, population, horizon, seed, iteration=0).visits
 
 
 def measure(visits: Visits, cell: float, seed: int = 0) -> dict[str, Any]:
-    """Entropies in nats, KL between heads with its floor, and covered cells, as plain JSON.
+    """Entropies in nats, KL between agents with its floor, and covered cells, as plain JSON.
 
-    The floor is the same estimate after the episodes were dealt to the heads at random: what heads that all behave
+    The floor is the same estimate after the episodes were dealt to the agents at random: what agents that all behave
     alike would show with as many episodes. An estimate means something only above it.
     """
     rng = generator(seed, 0)
-    heads = _by_head(visits.features, visits.sound)
+    agents = _by_agent(visits.features, visits.valid)
     row: dict[str, Any] = {
-        "entropy": knn_entropy(np.concatenate(heads), K),
-        "entropy_per_head": [knn_entropy(points, K) if len(points) > K else None for points in heads],
-        "particles": int(visits.sound.sum()),
+        "entropy": knn_entropy(np.concatenate(agents), K),
+        "entropy_per_agent": [knn_entropy(points, K) if len(points) > K else None for points in agents],
+        "particles": int(visits.valid.sum()),
     }
-    if len(heads) > 1 and min(map(len, heads)) > K:
-        row["kl_between_heads"] = between_heads(visits, rng).tolist()
-        row["kl_floor"] = float(between_heads(_dealt(visits, rng), rng).mean())
+    if len(agents) > 1 and min(map(len, agents)) > K:
+        row["kl_between_agents"] = between_agents(visits, rng).tolist()
+        row["kl_floor"] = float(between_agents(_dealt(visits, rng), rng).mean())
     if visits.xy is not None:
-        places = _by_head(visits.xy, visits.sound)
+        places = _by_agent(visits.xy, visits.valid)
         row["entropy_xy"] = knn_entropy(np.concatenate(places), K)
         row["covered_cells"] = covered_cells(np.concatenate(places), cell)
-        row["covered_cells_per_head"] = [covered_cells(points, cell) for points in places]
+        row["covered_cells_per_agent"] = [covered_cells(points, cell) for points in places]
     return row
 
 
-def between_heads(visits: Visits, rng: np.random.Generator) -> NDArray[np.float64]:
-    """(m,), the KL of each head's states from those of all others (the paper's Table 1), on an even sample."""
-    heads = _by_head(visits.features, visits.sound)
-    size = min(KL_POINTS // len(heads), *(len(points) for points in heads))
-    return kl_to_others(heads, K, size, rng)
+def between_agents(visits: Visits, rng: np.random.Generator) -> NDArray[np.float64]:
+    """(m,), the KL of each agent's states from those of all others (the paper's Table 1), on an even sample."""
+    agents = _by_agent(visits.features, visits.valid)
+    size = min(KL_POINTS // len(agents), *(len(points) for points in agents))
+    return kl_to_others(agents, K, size, rng)
 
 
-def pairs_of_heads(visits: Visits, rng: np.random.Generator) -> NDArray[np.float64] | None:
-    """(m, m), the KL of the head in each row from the head in each column, on an even sample.
+def pairs_of_agents(visits: Visits, rng: np.random.Generator) -> NDArray[np.float64] | None:
+    """(m, m), the KL of the agent in each row from the agent in each column, on an even sample.
 
-    None with a single head, with too many, or where one has next to no sound states.
+    None with a single agent, with too many, or where one has next to no valid states.
     """
-    heads = _by_head(visits.features, visits.sound)
-    size = min(PAIR_POINTS // len(heads), *(len(points) for points in heads))
-    if not 1 < len(heads) <= PAIRED_HEADS or size <= K:
+    agents = _by_agent(visits.features, visits.valid)
+    size = min(PAIR_POINTS // len(agents), *(len(points) for points in agents))
+    if not 1 < len(agents) <= PAIRED_AGENTS or size <= K:
         return None
-    return pairwise_kl(heads, K, size, rng)
+    return pairwise_kl(agents, K, size, rng)
 
 
 def covered_cells(points: NDArray[np.float32], cell: float) -> int:
@@ -77,14 +77,14 @@ def covered_cells(points: NDArray[np.float32], cell: float) -> int:
     return len(np.unique(rows[:, 0] * 2**32 + rows[:, 1]))
 
 
-def _by_head(values: NDArray[np.float32], sound: NDArray[np.bool_]) -> list[NDArray[np.float32]]:
-    return [values[head][sound[head]] for head in range(len(sound))]
+def _by_agent(values: NDArray[np.float32], valid: NDArray[np.bool_]) -> list[NDArray[np.float32]]:
+    return [values[agent][valid[agent]] for agent in range(len(valid))]
 
 
 def _dealt(visits: Visits, rng: np.random.Generator) -> Visits:
-    """The same episodes, dealt to the heads at random."""
-    agents, per_agent = visits.sound.shape[:2]
+    """The same episodes, dealt to the agents at random."""
+    agents, per_agent = visits.valid.shape[:2]
     order = rng.permutation(agents * per_agent)
     features = visits.features.reshape(-1, *visits.features.shape[2:])[order]
-    sound = visits.sound.reshape(-1, visits.sound.shape[2])[order]
-    return Visits(features.reshape(visits.features.shape), None, sound.reshape(visits.sound.shape))
+    valid = visits.valid.reshape(-1, visits.valid.shape[2])[order]
+    return Visits(features.reshape(visits.features.shape), None, valid.reshape(visits.valid.shape))

@@ -1,26 +1,39 @@
-"""Which head already does what a task asks for: a race that spends episodes on those still in the running."""
+"""Which agent already does what a task asks for: a race that spends episodes on those still in the running."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
+from kmyriad.config import TaskConfig
 from kmyriad.errors import UsageError
+from kmyriad.evaluation.evaluate import stored_evaluation
 from kmyriad.population.population import Population
 from kmyriad.rollout.collect import collect
 from kmyriad.rollout.randomness import SELECTION, generator, reset_seed
 from kmyriad.rollout.task import Task
+from kmyriad.runs.progress import say
+from kmyriad.runs.run import Run, open_run
+from kmyriad.runs.state import load_last_horizon, load_population
 
 EPISODES_PER_ROUND = 5
+
+EPISODES_OF_ONE = 30
+"""That an agent plays where there is none to race with."""
+
+SELECTION_STEPS = 60_000
+"""Environment steps that selecting may take, where nothing else is asked for."""
 
 
 @dataclass(frozen=True)
 class Trials:
-    """Episodes of several heads."""
+    """Episodes of several agents."""
 
     success: NDArray[np.bool_]
     """(h, e)."""
@@ -31,14 +44,14 @@ class Trials:
 
 
 Play = Callable[[Sequence[int], int, int], Trials]
-"""`play(heads, episodes, round)`: fresh episodes."""
+"""`play(agents, episodes, round)`: fresh episodes."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known about one head."""
+    """What is known about one agent."""
 
-    head: int
+    agent: int
     episodes: int
     successes: int
     shortfall: float
@@ -61,7 +74,7 @@ class Standing:
 @dataclass(frozen=True)
 class Ranking:
     standings: list[Standing]
-    """The best head first: by success rate, then by shortfall, then by number."""
+    """The best agent first: by success rate, then by shortfall, then by number."""
     episodes: int
     """Played in all."""
     is_certain: bool
@@ -69,70 +82,137 @@ class Ranking:
 
     @property
     def best(self) -> int:
-        return self.standings[0].head
+        return self.standings[0].agent
 
     @property
     def is_by_shortfall(self) -> bool:
-        """No head ever succeeded, so that only the shortfall ranks them."""
+        """No agent ever succeeded, so that only the shortfall ranks them."""
         return all(standing.successes == 0 for standing in self.standings)
 
 
-def race(
-    play: Play, heads: Sequence[int], *, budget: int, confidence: float = 0.95, per_round: int = EPISODES_PER_ROUND
+def select(
+    run: Run | str | Path,
+    goal: Sequence[float] = (),
+    goal_radius: float | None = None,
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    stored: bool = False,
 ) -> Ranking:
-    """Rank `heads` by success rate with at most `budget` episodes.
+    """Rank the agents of a pretraining run by how often they come to a goal, or by their return where there is none.
 
-    A round is `per_round` episodes of every head, then of that half of the heads in the running whose rates may be
-    highest (upper bounds, as in LUCB, Kalyanakrishnan et al. 2012). A head is out once its rate lies below the leader's
-    beyond doubt: with probability `confidence` the best head is never out (a union bound over heads and rounds). The
-    race ends when one is left or the budget is spent.
+    With `stored` by the episodes kept with the run, without simulating any; else by at most `steps` environment steps
+    of fresh ones (None: as many as the number of agents asks for).
     """
-    if not heads:
-        raise UsageError("there are no heads to choose from; give at least one")
+    run = open_run(run)
+    task = task_in(run, goal, goal_radius)
+    return rank_stored(task, run) if stored else rank_agents(task, load_population(run), steps, seed, threads)
+
+
+def task_in(run: Run, goal: Sequence[float] = (), goal_radius: float | None = None) -> Task:
+    """The task of coming to a goal, or of earning its reward, in the world that a run was pretrained in."""
+    world, asked = run.pretraining.world, TaskConfig(tuple(goal), goal_radius)
+    return Task(world.env, world.env_settings, world.horizon, asked.goal, asked.goal_radius)
+
+
+def rank_agents(
+    task: Task,
+    population: Population,
+    steps: int | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    agents: Sequence[int] | None = None,
+) -> Ranking:
+    """`agents` (all, if None) of `population` race on `task`, for at most so many environment steps."""
+    agents = range(population.agents) if agents is None else agents
+    steps = SELECTION_STEPS if steps is None else steps
+    per_round = EPISODES_OF_ONE if len(agents) == 1 else EPISODES_PER_ROUND
+    say(f"trying agents: {len(agents)}; {steps:,} environment steps at most")
+    return race(trials(task, population, seed, threads), agents, budget=steps // task.horizon, per_round=per_round)
+
+
+def rank_stored(task: Task, run: Run) -> Ranking:
+    """The agents of `run` by the episodes stored with it, without simulating any: its evaluation's, or training's last.
+
+    With segments a row of training's last horizon is the end of one episode and the beginning of the next.
+    """
+    evaluation = stored_evaluation(run)
+    visits = load_last_horizon(run) if evaluation is None else evaluation.visits
+    if not task.goal or visits is None or visits.xy is None:
+        raise UsageError(f"{run.path} has no stored positions to rank agents for a goal by; leave --stored out")
+    replicas = task.replicas(1, threads=1)  # refuses a goal that cannot be reached, and knows the radius
+    replicas.close()
+    distance = distances(visits.xy, visits.valid, task.goal)
+    there = distance <= replicas.goal_radius
+    return rank_episodes(Trials(np.asarray(there.any(axis=-1)), distance.min(axis=-1), first_steps(there)))
+
+
+def ranking_as_json(ranking: Ranking, horizon: int) -> dict[str, Any]:
+    """Plain JSON, with the environment steps that it took."""
+    standings = [
+        {**dataclasses.asdict(standing), "success": standing.success, "interval": list(standing.interval)}
+        for standing in ranking.standings
+    ]
+    return {"env_steps": ranking.episodes * horizon, "is_certain": ranking.is_certain, "standings": standings}
+
+
+def race(
+    play: Play, agents: Sequence[int], *, budget: int, confidence: float = 0.95, per_round: int = EPISODES_PER_ROUND
+) -> Ranking:
+    """Rank `agents` by success rate with at most `budget` episodes.
+
+    A round is `per_round` episodes of every agent, then of that half of the agents in the running whose rates may be
+    highest (upper bounds, as in LUCB, Kalyanakrishnan et al. 2012). An agent is out once its rate lies below the
+    leader's beyond doubt: with probability `confidence` the best agent is never out (a union bound over agents and
+    rounds). The race ends when one is left or the budget is spent.
+    """
+    if not agents:
+        raise UsageError("there are no agents to choose from; give at least one")
     if not 0 < confidence < 1:
         raise UsageError(f"confidence must lie between 0 and 1; got {confidence}")
-    if budget < len(heads):
-        raise UsageError(f"a budget of {budget} episodes is less than one for each of {len(heads)} heads; raise it")
-    record = {head: _Record() for head in heads}
-    running = active = list(heads)
+    if budget < len(agents):
+        raise UsageError(f"a budget of {budget} episodes is less than one for each of {len(agents)} agents; raise it")
+    record = {agent: _Record() for agent in agents}
+    running = active = list(agents)
     left = budget
     rounds = max(1, math.ceil(budget / per_round))
-    doubt = (1 - confidence) / (len(heads) * rounds)
+    doubt = (1 - confidence) / (len(agents) * rounds)
     round_index = 0
     while left and (len(running) > 1 or not round_index):
         active = active[:left]
         episodes = min(per_round, left // len(active))
         played = play(active, episodes, round_index)
-        for row, head in enumerate(active):
-            record[head].add(played, row)
+        for row, agent in enumerate(active):
+            record[agent].add(played, row)
         left -= episodes * len(active)
         round_index += 1
         running = _in_the_running(record, running, doubt)
-        hopeful = sorted(running, key=lambda head: (-record[head].interval(doubt)[1], record[head].mean_shortfall))
+        hopeful = sorted(running, key=lambda agent: (-record[agent].interval(doubt)[1], record[agent].mean_shortfall))
         active = hopeful[: math.ceil(len(hopeful) / 2)]
     return _ranking(record, running, 1 - confidence)
 
 
 def rank_episodes(played: Trials, confidence: float = 0.95) -> Ranking:
-    """Rank heads by episodes that all of them have played before."""
-    record = {head: _Record() for head in range(len(played.success))}
-    for head, one in record.items():
-        one.add(played, head)
+    """Rank agents by episodes that all of them have played before."""
+    record = {agent: _Record() for agent in range(len(played.success))}
+    for agent, one in record.items():
+        one.add(played, agent)
     running = _in_the_running(record, list(record), (1 - confidence) / len(record))
     return _ranking(record, running, 1 - confidence)
 
 
 def trials(task: Task, population: Population, seed: int, threads: int | None = None) -> Play:
-    """What `selection.race` calls to let heads of `population` try the task, all in one vector environment."""
+    """What `selection.race` calls to let agents of `population` try the task, all in one vector environment."""
     seed = int(generator(seed, SELECTION).integers(2**62))  # other noise than training sees
 
-    def play(heads: Sequence[int], episodes: int, round_index: int) -> Trials:
-        replicas = task.replicas(len(heads) * episodes, threads)
+    def play(agents: Sequence[int], episodes: int, round_index: int) -> Trials:
+        replicas = task.replicas(len(agents) * episodes, threads)
         replicas.start(reset_seed(seed, round_index))
-        trajectory = collect(replicas, population.select(heads), task.horizon, seed, round_index)
+        trajectory = collect(replicas, population.select(agents), task.horizon, seed, round_index)
         replicas.close()
         if task.goal and trajectory.xy is not None:
-            shortfall: NDArray[np.floating] = distances(trajectory.xy, trajectory.sound, task.goal).min(axis=-1)
+            shortfall: NDArray[np.floating] = distances(trajectory.xy, trajectory.valid, task.goal).min(axis=-1)
         else:
             shortfall = -trajectory.rewards.sum(axis=-1)
         return Trials(np.asarray(trajectory.success.any(axis=-1)), shortfall, first_steps(trajectory.success))
@@ -140,9 +220,9 @@ def trials(task: Task, population: Population, seed: int, threads: int | None = 
     return play
 
 
-def distances(xy: NDArray[np.float32], sound: NDArray[np.bool_], goal: Sequence[float]) -> NDArray[np.floating[Any]]:
+def distances(xy: NDArray[np.float32], valid: NDArray[np.bool_], goal: Sequence[float]) -> NDArray[np.floating[Any]]:
     """(m, e, T), metres, seen from above: how far from a goal episodes (m, e, T, 2) were."""
-    return np.where(sound, np.linalg.norm(xy - np.asarray(goal[:2], np.float32), axis=-1), np.inf)
+    return np.where(valid, np.linalg.norm(xy - np.asarray(goal[:2], np.float32), axis=-1), np.inf)
 
 
 def first_steps(success: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -150,21 +230,21 @@ def first_steps(success: NDArray[np.bool_]) -> NDArray[np.int64]:
     return success.argmax(axis=-1) + 1
 
 
-def _in_the_running(record: dict[int, "_Record"], heads: Sequence[int], doubt: float) -> list[int]:
-    """Those of `heads` whose success rate may be the highest."""
-    leader = max(record[head].interval(doubt)[0] for head in heads)
-    return [head for head in heads if record[head].interval(doubt)[1] >= leader]
+def _in_the_running(record: dict[int, "_Record"], agents: Sequence[int], doubt: float) -> list[int]:
+    """Those of `agents` whose success rate may be the highest."""
+    leader = max(record[agent].interval(doubt)[0] for agent in agents)
+    return [agent for agent in agents if record[agent].interval(doubt)[1] >= leader]
 
 
 def _ranking(record: dict[int, "_Record"], running: list[int], doubt: float) -> Ranking:
-    standings = [one.standing(head, doubt) for head, one in record.items()]
-    order = sorted(standings, key=lambda s: (-s.success, s.shortfall, s.head))
-    order.sort(key=lambda s: s.head not in running)  # who is out stays behind, however lucky its few episodes were
+    standings = [one.standing(agent, doubt) for agent, one in record.items()]
+    order = sorted(standings, key=lambda s: (-s.success, s.shortfall, s.agent))
+    order.sort(key=lambda s: s.agent not in running)  # who is out stays behind, however lucky its few episodes were
     return Ranking(order, sum(s.episodes for s in standings), len(running) == 1)
 
 
 class _Record:
-    """Episodes of one head."""
+    """Episodes of one agent."""
 
     def __init__(self) -> None:
         self.success: list[bool] = []
@@ -183,9 +263,9 @@ class _Record:
     def interval(self, doubt: float) -> tuple[float, float]:
         return success_interval(sum(self.success), len(self.success), doubt)
 
-    def standing(self, head: int, doubt: float) -> Standing:
+    def standing(self, agent: int, doubt: float) -> Standing:
         steps = float(np.mean(self.steps)) if self.steps else None
-        return Standing(head, len(self.success), sum(self.success), self.mean_shortfall, steps, self.interval(doubt))
+        return Standing(agent, len(self.success), sum(self.success), self.mean_shortfall, steps, self.interval(doubt))
 
 
 def success_interval(successes: int, episodes: int, doubt: float) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""How sure a mean over a few seeds or heads is."""
+"""How sure a mean over a few seeds or agents is."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import t
 
-SMOOTHED_EPOCHS = 5
+SMOOTHED_ITERATIONS = 5
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,6 @@ def t_margin(values: NDArray[np.float64]) -> NDArray[np.float64] | None:
 
 
 def smoothed(success: Sequence[float]) -> list[float]:
-    """The mean of each epoch and those before it, SMOOTHED_EPOCHS in all: single epochs rest on few episodes."""
-    windows = (success[max(0, last + 1 - SMOOTHED_EPOCHS) : last + 1] for last in range(len(success)))
+    """The mean of each iteration and those before it, SMOOTHED_ITERATIONS in all: one rests on few episodes."""
+    windows = (success[max(0, last + 1 - SMOOTHED_ITERATIONS) : last + 1] for last in range(len(success)))
     return [float(np.mean(window)) for window in windows]

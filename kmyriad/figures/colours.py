@@ -1,4 +1,4 @@
-"""One colour per head, the same in every figure, told apart by colour-blind eyes too."""
+"""One colour per agent, the same in every figure, told apart by colour-blind eyes too."""
 
 from functools import cache
 
@@ -12,7 +12,7 @@ OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "
 """The palette of Okabe & Ito (2008), the colours that are faint on white last."""
 
 PALETTE_SIZE = 64
-"""Colours that are different; later heads begin again."""
+"""Colours that are different; later agents begin again."""
 
 LIGHTNESS = (0.35, 0.85)
 """OKLab lightness of the colours after the first eight: seen on light ground, and not taken for black."""
@@ -45,11 +45,11 @@ EYES = {
 """What each kind of eye makes of linear RGB (Machado, Oliveira & Fernandes 2009)."""
 
 
-def head_colour(head: int, count: int) -> str:
-    """The colour '#rrggbb' of one of `count` heads. It does not depend on `count`, so populations compare."""
-    if not 0 <= head < count:
-        raise UsageError(f"head must lie between 0 and {count - 1}, as there are {count} heads; got {head}")
-    return palette()[head % PALETTE_SIZE]
+def agent_colour(agent: int, count: int) -> str:
+    """The colour '#rrggbb' of one of `count` agents. It does not depend on `count`, so populations compare."""
+    if not 0 <= agent < count:
+        raise UsageError(f"agent must lie between 0 and {count - 1}, as there are {count} agents; got {agent}")
+    return palette()[agent % PALETTE_SIZE]
 
 
 @cache

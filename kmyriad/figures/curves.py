@@ -9,14 +9,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from kmyriad.errors import UsageError
-from kmyriad.figures.colours import head_colour
+from kmyriad.figures.colours import agent_colour
 from kmyriad.figures.look import COLUMN, TEXT, new_figure, tidy
 from kmyriad.figures.seeds import Band, Rows, band_over_seeds
 
 Groups = Mapping[str, Sequence[Rows]]
 """What is compared: name to seeds, each a list of rows."""
 
-X_NAMES = {"env_steps": "environment steps", "epoch": "updates", "episodes": "episodes"}
+X_NAMES = {"env_steps": "environment steps", "iteration": "updates", "episodes": "episodes"}
 Y_NAMES = {"entropy": "state entropy (nats)", "entropy_xy": "entropy of x, y (nats)", "success": "success rate"}
 """What the axes say for names of columns; other names stand for themselves."""
 
@@ -28,7 +28,7 @@ LOG_FROM = 8.0
 
 
 def entropy_curves(groups: Groups, x: str = "env_steps", y: str = "entropy", width: float = COLUMN) -> Figure:
-    """Entropy against environment steps (or updates: x = "epoch"), mean and 95 % t-interval over each group's seeds."""
+    """Entropy against environment steps (or x = "iteration"), mean and 95 % t-interval over each group's seeds."""
     figure, axes, _ = _draw(groups, x, y, width)
     axes.margins(x=0.02)
     return figure
@@ -75,7 +75,7 @@ def _draw(
     axes = figure.add_subplot()
     handles = []
     for index, (name, band) in enumerate(bands.items()):
-        colour = head_colour(index, len(bands))
+        colour = agent_colour(index, len(bands))
         if band is not None:
             _draw_band(axes, band, colour, is_sparse)
         label = textwrap.fill(_label(name, band, len(groups[name])), int((width - 0.6) / CHARACTER))

@@ -1,4 +1,4 @@
-"""How different the heads are, pair by pair."""
+"""How different the agents are, pair by pair."""
 
 import numpy as np
 from matplotlib import colormaps
@@ -7,21 +7,21 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from kmyriad.errors import UsageError
-from kmyriad.figures.colours import head_colour
+from kmyriad.figures.colours import agent_colour
 from kmyriad.figures.look import COLUMN, INK, SMALL, TEXT, new_figure, tidy
 
 ANNOTATED = 12
-"""Heads up to which every pair's number is written."""
+"""Agents up to which every pair's number is written."""
 
 
 def kl_matrix(kl: ArrayLike, width: float = COLUMN) -> Figure:
-    """`kl` (m, m), the divergence in nats of the head in each row from the head in each column; NaN stays blank.
+    """`kl` (m, m), the divergence in nats of the agent in each row from the agent in each column; NaN stays blank.
 
     The diagonal, which is zero by definition, is blank too.
     """
     table = np.array(kl, np.float64)
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not table.size:
-        raise UsageError(f"kl must be a square array (heads, heads) with at least one head; got shape {table.shape}")
+        raise UsageError(f"kl must be a square array (agents, agents) with at least one agent; got shape {table.shape}")
     count = len(table)
     np.fill_diagonal(table, np.nan)
     shown = np.ma.masked_invalid(table)
@@ -36,11 +36,11 @@ def kl_matrix(kl: ArrayLike, width: float = COLUMN) -> Figure:
     image = axes.imshow(shown, cmap="viridis_r", norm=norm)
     axes.set_facecolor("#EDEDED")
     every = next(step for step in (1, 2, 5, 10, 20, 50, count) if count / step <= side / 0.16)
-    heads = range(0, count, every)
-    axes.set(xticks=heads, yticks=heads, xlabel="from head", ylabel="of head")
+    agents = range(0, count, every)
+    axes.set(xticks=agents, yticks=agents, xlabel="from agent", ylabel="of agent")
     tidy(axes, frame=True)
     axes.tick_params(length=0, pad=7)
-    colours = [head_colour(head, count) for head in range(count)]
+    colours = [agent_colour(agent, count) for agent in range(count)]
     size = min(3.5, 0.6 * side * 72 / count)
     for x, y, transform in (
         (np.arange(count), np.full(count, -3.5 / 72 / side), axes.get_xaxis_transform()),

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kmyriad.errors import UsageError
-from kmyriad.runs.files import write_atomically
+from kmyriad.runs.files import check_name, os_errors, write_atomically
 
 COLUMN = 3.4
 """Width of a paper's column, inches."""
@@ -48,15 +48,12 @@ def save(figure: Figure, path: str | Path) -> tuple[Path, Path]:
     """Write `path`.png and `path`.svg, making the folder if need be; the same figure gives the same bytes."""
     path = Path(path)
     png, svg = path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.svg")
-    try:
+    check_name(path)
+    with os_errors(f"write the figure {path}", "choose another folder or free some space"):
         path.parent.mkdir(parents=True, exist_ok=True)
         for target, metadata in ((png, {}), (svg, {"Date": None})):
             content = BytesIO()
             with matplotlib.rc_context({"svg.hashsalt": "kmyriad"}):
                 figure.savefig(content, format=target.suffix[1:], dpi=DPI, metadata=metadata)
             write_atomically(target, content.getvalue())
-    except OSError as error:
-        raise UsageError(
-            f"cannot write the figure {path}: {error.strerror or error}; choose another folder or free some space"
-        ) from error
     return png, svg

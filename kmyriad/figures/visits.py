@@ -1,4 +1,4 @@
-"""Where the heads go: a heat map each, and all of them in one map."""
+"""Where the agents go: a heat map each, and all of them in one map."""
 
 import math
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kmyriad.envs.world import World
 from kmyriad.errors import UsageError
-from kmyriad.figures.colours import head_colour
+from kmyriad.figures.colours import agent_colour
 from kmyriad.figures.ground import BAR, Extent, check_extent, colour_bar, fit_extent, map_panels, mark_start, middle_of
 from kmyriad.figures.look import COLUMN, FULL, INK, SMALL, TEXT
 
@@ -27,24 +27,24 @@ DECADES = 3
 """The colours of a heat map span at most this many powers of ten."""
 
 POINTS = 30_000
-"""States drawn in a map of all heads, at most: more would hide each other."""
+"""States drawn in a map of all agents, at most: more would hide each other."""
 
 LEGEND_ROW = 10
-"""Heads in a row of the legend."""
+"""Agents in a row of the legend."""
 
 
-def head_heatmaps(
+def agent_heatmaps(
     xy: NDArray[np.floating] | None,
     world: World,
-    sound: NDArray[np.bool_] | None = None,
+    valid: NDArray[np.bool_] | None = None,
     extent: Extent | None = None,
     width: float | None = None,
 ) -> Figure:
-    """One map per head with how often it was where, as a density: states of the head per m^2, as a share of all its.
+    """One map per agent with how often it was where, as a density: states of the agent per m^2, as a share of all its.
 
-    `xy` (m, p, T, 2) in metres, `sound` (m, p, T) tells which count (None: all). All maps share extent and colours.
+    `xy` (m, p, T, 2) in metres, `valid` (m, p, T) tells which count (None: all). All maps share extent and colours.
     """
-    places = _places(xy, sound)
+    places = _places(xy, valid)
     extent = fit_extent(world, np.concatenate(places)) if extent is None else check_extent(extent)
     count = len(places)
     width = width or (COLUMN if count <= 2 else FULL)
@@ -57,11 +57,11 @@ def head_heatmaps(
     densities = [_density(points, extent, _cell_side(world, extent)) for points in places]
     highest = max(float(density.max()) for density in densities)
     if highest == 0:
-        raise UsageError(f"no head was ever within the extent {extent}; choose another")
+        raise UsageError(f"no agent was ever within the extent {extent}; choose another")
     lowest = min(float(density[density > 0].min()) for density in densities if density.any())
     palest = max(min(10 ** math.floor(math.log10(lowest)), highest / 10), highest / 10**DECADES)
     norm = LogNorm(palest, highest, clip=True)
-    for head, (axes, density) in enumerate(zip(panels, densities, strict=True)):
+    for agent, (axes, density) in enumerate(zip(panels, densities, strict=True)):
         image = axes.imshow(
             np.ma.masked_equal(density, 0),
             extent=extent,
@@ -72,23 +72,23 @@ def head_heatmaps(
             zorder=2,
         )
         axes.set(xlim=extent[:2], ylim=extent[2:])
-        _name(axes, head, count, is_small)
-    colour_bar(figure, image, "share of the head's states per m²", LogLocator())
+        _name(axes, agent, count, is_small)
+    colour_bar(figure, image, "share of the agent's states per m²", LogLocator())
     return figure
 
 
 def visitation_map(
     xy: NDArray[np.floating] | None,
     world: World,
-    sound: NDArray[np.bool_] | None = None,
+    valid: NDArray[np.bool_] | None = None,
     extent: Extent | None = None,
     width: float = COLUMN,
 ) -> Figure:
-    """All heads in one map, states as points in the head's colour: a sample in random order. A cross is the start.
+    """All agents in one map, states as points in the agent's colour: a sample in random order. A cross is the start.
 
-    `xy` (m, p, T, 2) in metres, `sound` (m, p, T) tells which count (None: all).
+    `xy` (m, p, T, 2) in metres, `valid` (m, p, T) tells which count (None: all).
     """
-    places = _places(xy, sound)
+    places = _places(xy, valid)
     points, count = np.concatenate(places), len(places)
     extent = fit_extent(world, points) if extent is None else check_extent(extent)
     rows = -(-count // LEGEND_ROW)
@@ -96,23 +96,23 @@ def visitation_map(
     below = rows * 1.5 * size / 72 + 0.28
     figure, (axes,) = map_panels(1, 1, world, extent, width, above=0.06, below=below, gap=0)
 
-    heads = np.repeat(np.arange(count), [len(place) for place in places])
+    agents = np.repeat(np.arange(count), [len(place) for place in places])
     drawn = np.random.default_rng(0).permutation(len(points))[:POINTS]
-    colours = to_rgba_array([head_colour(head, count) for head in range(count)])
+    colours = to_rgba_array([agent_colour(agent, count) for agent in range(count)])
     x, y = points[drawn].T
     area = 1.2 * width / COLUMN
-    axes.scatter(x, y, s=area, c=colours[heads[drawn]], linewidths=0, alpha=0.7, zorder=2, rasterized=True)
+    axes.scatter(x, y, s=area, c=colours[agents[drawn]], linewidths=0, alpha=0.7, zorder=2, rasterized=True)
     mark_start(axes, world)
     axes.set(xlim=extent[:2], ylim=extent[2:])
     handles = [
-        Line2D([], [], linestyle="", marker="o", markersize=3.5, color=head_colour(head, count), label=str(head))
-        for head in range(count)
+        Line2D([], [], linestyle="", marker="o", markersize=3.5, color=agent_colour(agent, count), label=str(agent))
+        for agent in range(count)
     ]
-    # A legend fills column by column; heads shall be read row by row.
+    # A legend fills column by column; agents shall be read row by row.
     columns = min(count, LEGEND_ROW)
     figure.legend(
         handles=[handle for column in range(columns) for handle in handles[column::columns]],
-        title="head",
+        title="agent",
         loc="upper center",
         bbox_to_anchor=(middle_of(width), (below - 0.06) / figure.get_figheight()),
         ncols=columns,
@@ -129,19 +129,19 @@ def visitation_map(
     return figure
 
 
-def _places(xy: NDArray[np.floating] | None, sound: NDArray[np.bool_] | None) -> list[NDArray[np.floating]]:
-    """The points (n_i, 2) of each head that count."""
+def _places(xy: NDArray[np.floating] | None, valid: NDArray[np.bool_] | None) -> list[NDArray[np.floating]]:
+    """The points (n_i, 2) of each agent that count."""
     if xy is None:
         raise UsageError("there are no positions to draw: this environment has no x and y (xy is None)")
     if xy.ndim != 4 or xy.shape[-1] != 2 or not len(xy):
-        raise UsageError(f"xy must be an array (heads, episodes, steps, 2) with at least one head; got {xy.shape}")
-    if sound is not None and sound.shape != xy.shape[:3]:
-        raise UsageError(f"sound must be an array (heads, episodes, steps) = {xy.shape[:3]}; got {sound.shape}")
+        raise UsageError(f"xy must be an array (agents, episodes, steps, 2) with at least one agent; got {xy.shape}")
+    if valid is not None and valid.shape != xy.shape[:3]:
+        raise UsageError(f"valid must be an array (agents, episodes, steps) = {xy.shape[:3]}; got {valid.shape}")
     counts = np.isfinite(xy).all(axis=-1)
-    if sound is not None:
-        counts &= sound
+    if valid is not None:
+        counts &= valid
     if not counts.any():
-        raise UsageError("there are no positions to draw: no state is sound and finite")
+        raise UsageError("there are no positions to draw: no state is valid and finite")
     return [points[chosen] for points, chosen in zip(xy, counts, strict=True)]
 
 
@@ -160,8 +160,8 @@ def _density(points: NDArray[np.floating], extent: Extent, side: float) -> NDArr
     return table / (max(len(points), 1) * area)
 
 
-def _name(axes: Axes, head: int, count: int, is_small: bool) -> None:
-    """The head's number above its map, its colour around it."""
-    axes.set_title(str(head) if is_small else f"head {head}", size=SMALL if is_small else TEXT, color=INK, pad=2)
+def _name(axes: Axes, agent: int, count: int, is_small: bool) -> None:
+    """The agent's number above its map, its colour around it."""
+    axes.set_title(str(agent) if is_small else f"agent {agent}", size=SMALL if is_small else TEXT, color=INK, pad=2)
     for spine in axes.spines.values():
-        spine.set(color=head_colour(head, count), linewidth=1.4)
+        spine.set(color=agent_colour(agent, count), linewidth=1.4)

@@ -1,4 +1,4 @@
-"""How far the heads' state distributions are apart: Kullback-Leibler divergence from nearest neighbours."""
+"""How far the agents' state distributions are apart: Kullback-Leibler divergence from nearest neighbours."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from kmyriad.objective.entropy import MIN_RADIUS
 from kmyriad.objective.neighbours import Neighbours, nearest_in, nearest_neighbours
 
 Clouds = Sequence[NDArray[np.floating]] | NDArray[np.floating]
-"""The points (n_i, d) that each head visited: a list, or one array (m, n, d)."""
+"""The points (n_i, d) that each agent visited: a list, or one array (m, n, d)."""
 
 
 def kl_divergence(p: NDArray[np.floating], q: NDArray[np.floating], k: int = 5) -> float:
@@ -25,15 +25,15 @@ def kl_divergence(p: NDArray[np.floating], q: NDArray[np.floating], k: int = 5) 
 def kl_to_others(
     clouds: Clouds, k: int = 5, subsample: int | None = None, rng: np.random.Generator | None = None
 ) -> NDArray[np.float64]:
-    """(m,), the divergence of each head's points from those of all other heads pooled, as in the paper's Table 1.
+    """(m,), the divergence of each agent's points from those of all other agents pooled, as in the paper's Table 1.
 
-    With one head there is nothing to compare: the result is [nan].
+    With one agent there is nothing to compare: the result is [nan].
 
     Args:
-        clouds: the points (n_i, d) of each head.
+        clouds: the points (n_i, d) of each agent.
         k: neighbours.
-        subsample: how many points of each cloud to use, drawn by `rng` without replacement; None uses all. Every head
-            searches nearly all points, so the time grows with heads x points.
+        subsample: how many points of each cloud to use, drawn by `rng` without replacement; None uses all. Every agent
+            searches nearly all points, so the time grows with agents x points.
         rng: what the subsample is drawn with.
     """
     _check_clouds(clouds)
@@ -43,8 +43,8 @@ def kl_to_others(
         clouds = _draw(clouds, subsample, rng)
     return np.array(
         [
-            kl_divergence(cloud, np.concatenate([*clouds[:head], *clouds[head + 1 :]]), k)
-            for head, cloud in enumerate(clouds)
+            kl_divergence(cloud, np.concatenate([*clouds[:agent], *clouds[agent + 1 :]]), k)
+            for agent, cloud in enumerate(clouds)
         ]
     )
 
@@ -52,7 +52,7 @@ def kl_to_others(
 def pairwise_kl(
     clouds: Clouds, k: int = 5, subsample: int | None = None, rng: np.random.Generator | None = None
 ) -> NDArray[np.float64]:
-    """(m, m), the divergence of head i's points from head j's in row i, column j; zero on the diagonal.
+    """(m, m), the divergence of agent i's points from agent j's in row i, column j; zero on the diagonal.
 
     `subsample` and `rng` as in `kl_to_others`.
     """
@@ -78,7 +78,7 @@ def _divergence(own: Neighbours, p: NDArray[np.floating], q: NDArray[np.floating
 
 def _check_clouds(clouds: Clouds) -> None:
     if len(clouds) == 0:
-        raise UsageError("clouds is empty; give the points of at least one head")
+        raise UsageError("clouds is empty; give the points of at least one agent")
     shapes = [cloud.shape for cloud in clouds]
     if any(len(shape) != 2 or shape[1] != shapes[0][-1] for shape in shapes):
         raise UsageError(f"clouds must be arrays (points, dimensions) with the same dimensions; got shapes {shapes}")

@@ -1,25 +1,27 @@
-"""The particles of an epoch: which visited states the entropy is estimated on, and what each of them is worth.
+"""The particles of an iteration: which visited states the entropy is estimated on, and what each of them is worth.
 
-With whole horizons the pool is the epoch's own particles. With segments it is a window over the last horizon of all
+With whole horizons the pool is the iteration's own particles. With segments it is a window over the last horizon of all
 replicas, so that it always is the parallel state distribution; only the newest segment's particles can be updated on.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kmyriad.config import ActorCritic, PretrainConfig
 from kmyriad.errors import UsageError
 from kmyriad.objective.discriminant import log_probability_of_owner
 from kmyriad.objective.entropy import entropy_of_radii, knn_entropy, log_ball_volume, particle_rewards
 from kmyriad.objective.neighbours import Neighbours, nearest_in, nearest_neighbours
-from kmyriad.rollout.collect import ParallelTrajectory, Visits
+from kmyriad.population.frames import directions_of
+from kmyriad.rollout.collect import Visits
 
 
 @dataclass(frozen=True)
-class Novelty:
+class Rewards:
     """The k-NN entropy of the pool and what the newest segment's particles are worth."""
 
     entropy: float
@@ -27,81 +29,96 @@ class Novelty:
     particles: int
     """In the pool."""
     rewards: NDArray[np.float32]
-    """(m, p, L), 0 where not sound."""
+    """(m, p, L), 0 where not valid."""
 
 
 @dataclass(frozen=True)
-class Estimate(Novelty):
+class Estimate(Rewards):
     """With the exact gradient: `rewards` are the particle rewards, minus their mean over the pool."""
 
     neighbours: Neighbours
     """Of all N particles of the pool."""
     newest: NDArray[np.int64]
-    """(m, p, L), the row of each of the newest segment's steps among the N particles; -1 where not sound."""
+    """(m, p, L), the row of each of the newest segment's steps among the N particles; -1 where not valid."""
     dimension: int
 
 
-def slide(pool: Sequence[Visits], trajectory: ParallelTrajectory, segments: int) -> list[Visits]:
-    """The pool after an epoch: the newest segment joins, and what is older than one horizon leaves."""
-    return [*pool, trajectory.visits][-segments:]
+Objective = Callable[[Sequence[Visits], PretrainConfig], Rewards]
+"""What turns the pool, the newest segment last, into rewards. `kmyriad.pretrain(objective=...)` takes anyone's."""
 
 
-def estimate_entropy(pool: Sequence[Visits], k: int) -> Estimate:
+def rewards_of(pool: Sequence[Visits], config: PretrainConfig) -> Rewards:
+    """The objective that the settings ask for: what a critic can learn from, or the exact gradient of Eq. 1."""
+    objective = config.objective
+    if not isinstance(config.update, ActorCritic):
+        return exact_rewards(pool, objective.neighbours)
+    ways = directions_of(config, pool[-1].features.shape[-1])
+    ahead = None if ways is None else np.float32(objective.compass) * ways
+    by_ways = ways if config.population.turns else None
+    return novelty_rewards(pool, objective.neighbours, objective.diversity_weight, ahead, by_ways)
+
+
+def slide(pool: Sequence[Visits], newest: Visits, segments: int) -> list[Visits]:
+    """The pool after an iteration: the newest segment joins, and what is older than one horizon leaves."""
+    return [*pool, newest][-segments:]
+
+
+def exact_rewards(pool: Sequence[Visits], k: int) -> Estimate:
     """The paper's Eq. 1 over the whole pool, and its gradient in closed form as rewards of the newest segment."""
     newest, particles = pool[-1], _particles(pool, k)
     neighbours = nearest_neighbours(particles, k)
     rewards = particle_rewards(neighbours, particles.shape[1])
     rewards -= rewards.mean()
-    count = int(newest.sound.sum())
-    rows = np.full(newest.sound.shape, -1, np.int64)
-    rows[newest.sound] = np.arange(len(particles) - count, len(particles))
+    count = int(newest.valid.sum())
+    rows = np.full(newest.valid.shape, -1, np.int64)
+    rows[newest.valid] = np.arange(len(particles) - count, len(particles))
     entropy = knn_entropy(particles, k, neighbours)
-    of_newest = _at(newest.sound, rewards[len(particles) - count :])
+    of_newest = _at(newest.valid, rewards[len(particles) - count :])
     return Estimate(entropy, len(particles), of_newest, neighbours, rows, particles.shape[1])
 
 
-def estimate_novelty(
+def novelty_rewards(
     pool: Sequence[Visits],
     k: int,
     diversity: float = 0.0,
     ahead: NDArray[np.float32] | None = None,
     ways: NDArray[np.float32] | None = None,
-) -> Novelty:
+) -> Rewards:
     """What a critic can learn from: the log-volume of the ball around each new particle that holds k others.
 
     That is -ln(density) up to a constant, the reward whose policy gradient is that of the entropy H(s). Only the newest
     segment's neighbours are searched, and Eq. 1 is averaged over its particles. With `diversity` b the reward is that
-    of H(s) + b I(s; head), the mutual information bounded from below by a classifier (`discriminant`), which expects
-    heads `ahead` (m, f) of where they are, and to differ by their `ways` (m, f) only where these are given.
+    of H(s) + b I(s; agent), the mutual information bounded from below by a classifier (`discriminant`), which expects
+    agents `ahead` (m, f) of where they are, and to differ by their `ways` (m, f) only where these are given.
     """
     newest, particles = pool[-1], _particles(pool, k)
-    asked = newest.features[newest.sound]
+    asked = newest.features[newest.valid]
     if not len(asked):
-        return Novelty(math.nan, len(particles), np.zeros(newest.sound.shape, np.float32))
+        return Rewards(math.nan, len(particles), np.zeros(newest.valid.shape, np.float32))
     radii = nearest_in(particles, asked, k + 1).distances[:, -1]  # the nearest is the particle itself
     entropy = entropy_of_radii(radii, particles.shape[1], k, len(particles))
-    rewards = _at(newest.sound, log_ball_volume(radii, particles.shape[1]).astype(np.float32))
+    rewards = _at(newest.valid, log_ball_volume(radii, particles.shape[1]).astype(np.float32))
     if diversity and len(rewards) > 1:
-        owners = np.concatenate([np.nonzero(segment.sound)[0] for segment in pool])
+        owners = np.concatenate([np.nonzero(segment.valid)[0] for segment in pool])
         of_asked = owners[len(owners) - len(asked) :]
         told_apart = log_probability_of_owner(particles, owners, len(rewards), asked, of_asked, ahead, ways)
-        rewards += np.float32(diversity) * _at(newest.sound, told_apart)
-    return Novelty(entropy, len(particles), rewards)
+        rewards += np.float32(diversity) * _at(newest.valid, told_apart)
+    return Rewards(entropy, len(particles), rewards)
 
 
 def _particles(pool: Sequence[Visits], k: int) -> NDArray[np.float32]:
-    """(N, f), the sound ones of the pool, oldest first."""
-    particles = np.concatenate([segment.features[segment.sound] for segment in pool])
+    """(N, f), the valid ones of the pool, oldest first."""
+    particles = np.concatenate([segment.features[segment.valid] for segment in pool])
     if len(particles) <= k:
         raise UsageError(
-            f"the entropy of k = {k} neighbours needs more than {k} sound particles; there are {len(particles)}: use"
-            " more replicas or steps, or a smaller k"
+            f"the entropy of k = {k} neighbours needs more than {k} valid particles; there are {len(particles)}: use"
+            " more replicas or steps, or fewer neighbours"
         )
     return particles
 
 
-def _at(sound: NDArray[np.bool_], values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """`values` of the sound steps in their places, 0 elsewhere."""
-    placed = np.zeros(sound.shape, np.float32)
-    placed[sound] = values
+def _at(valid: NDArray[np.bool_], values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """`values` of the valid steps in their places, 0 elsewhere."""
+    placed = np.zeros(valid.shape, np.float32)
+    placed[valid] = values
     return placed

@@ -18,23 +18,23 @@ from kmyriad.errors import UsageError
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Independent normals over raw actions: `mean` and `log_sigma` of shape (..., a)."""
+    """Independent normals over raw actions: `mean` and `log_std` of shape (..., a)."""
 
     mean: Tensor
-    log_sigma: Tensor
+    log_std: Tensor
 
     def sample(self, noise: Tensor) -> Tensor:
         """Raw actions (..., a) from standard normal noise of that shape."""
-        return self.mean + self.log_sigma.exp() * noise
+        return self.mean + self.log_std.exp() * noise
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """(...)."""
-        standard = (actions - self.mean) * (-self.log_sigma).exp()
-        return (-0.5 * standard.square() - self.log_sigma - 0.5 * math.log(2 * math.pi)).sum(-1)
+        standard = (actions - self.mean) * (-self.log_std).exp()
+        return (-0.5 * standard.square() - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
     def entropy(self) -> Tensor:
         """(...), nats."""
-        return (self.log_sigma + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+        return (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ActionSpec:
 
     @property
     def outputs(self) -> int:
-        """Network outputs per action: means and log-sigmas, or logits."""
+        """Network outputs per action: means and log-deviations, or logits."""
         return self.size if self.is_discrete else 2 * self.size
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:

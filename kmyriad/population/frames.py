@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kmyriad.config import ActorCritic, PretrainConfig
 from kmyriad.envs.symmetry import Mirror, SignedOrder, Turning
 
 ON_AN_AXIS = 1e-6
 """Directions whose x or y is this close to 0 need no mirror."""
 
 
-class Views(nn.Module):
+class Frames(nn.Module):
     """Per agent, orders and signs of what a network takes and of what it gives, and a turn of what it takes."""
 
     input_order: Tensor
@@ -39,22 +40,22 @@ class Views(nn.Module):
         action_size: int,
         mirrors: Sequence[Mirror] = (),
         turning: Turning | None = None,
-    ) -> "Views":
+    ) -> "Frames":
         """Of agents with `directions` (m, f), x and y first; `mirrors` are that of x and that of y, or none."""
-        views, angles = [], []
+        frames, angles = [], []
         for direction in directions:
-            view, (x, y) = Mirror.none(observation_size, action_size), direction[:2]
+            frame, (x, y) = Mirror.none(observation_size, action_size), direction[:2]
             for component, mirror in zip((x, y), mirrors, strict=False):
-                view = view.then(mirror) if component < -ON_AN_AXIS else view
-            views.append(view)
+                frame = frame.then(mirror) if component < -ON_AN_AXIS else frame
+            frames.append(frame)
             angles.append(np.arctan2(*(abs(y), abs(x)) if mirrors else (y, x)))
-        return Views(views, None if turning is None else Turns(np.array(angles), observation_size, turning))
+        return Frames(frames, None if turning is None else Turns(np.array(angles), observation_size, turning))
 
     @staticmethod
-    def straight(agents: int, observation_size: int, action_size: int, is_turned: bool) -> "Views":
+    def straight(agents: int, observation_size: int, action_size: int, is_turned: bool) -> "Frames":
         """Of the world as it is, in the shape of others that are to be loaded."""
         turns = Turns(np.zeros(agents), observation_size, Turning(0, 1, (), ())) if is_turned else None
-        return Views([Mirror.none(observation_size, action_size)] * agents, turns)
+        return Frames([Mirror.none(observation_size, action_size)] * agents, turns)
 
     def inputs(self, observations: Tensor) -> Tensor:
         """(m, ..., d), what each agent sees of observations of the world."""
@@ -62,7 +63,7 @@ class Views(nn.Module):
         return seen if self.turns is None else self.turns(seen)
 
     def outputs(self, outputs: Tensor) -> Tensor:
-        """(m, ..., 2a), means and log-sigmas of actions in the world, of what agents would do in their view of it."""
+        """(m, ..., 2a), means and log-deviations of what agents do in the world, from those in their frame."""
         return _reordered(outputs, self.output_order, self.output_signs)
 
     def _register(self, name: str, orders: Sequence[SignedOrder]) -> None:
@@ -106,6 +107,13 @@ def directions(agents: int, features: int) -> NDArray[np.float32]:
     vectors = np.zeros((agents, max(features, 2)), np.float32)
     vectors[:, 0], vectors[:, 1] = np.cos(angles), np.sin(angles)
     return vectors[:, :features]
+
+
+def directions_of(config: PretrainConfig, features: int) -> NDArray[np.float32] | None:
+    """(m, f), the agents' directions, where the settings give them any."""
+    agents = config.population.agents
+    has_compass = isinstance(config.update, ActorCritic) and config.objective.compass > 0 and agents > 1
+    return directions(agents, features) if has_compass else None
 
 
 def _of_gaussian(action: SignedOrder) -> SignedOrder:

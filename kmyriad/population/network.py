@@ -26,7 +26,7 @@ ACTIVATIONS: dict[str, nn.Module] = {"relu": nn.ReLU(inplace=True), "elu": nn.EL
 AGENTS_LAYERS = ("adapter_weight", "adapter_bias", "output_weight", "output_bias")
 
 
-class HeadedNetwork(nn.Module):
+class MultiAgentNetwork(nn.Module):
     """`outputs` maps (m, n, inputs), n rows per agent, to (m, n, outputs) without a loop over the agents."""
 
     adapter_weight: nn.Parameter
@@ -39,8 +39,8 @@ class HeadedNetwork(nn.Module):
         inputs: int,
         outputs: int,
         *,
-        trunk: Sequence[int],
-        adapter: int,
+        trunk_hidden: Sequence[int],
+        agent_hidden: int,
         activation: str,
         output_gain: float,
         output_bias: Tensor | None = None,
@@ -53,17 +53,17 @@ class HeadedNetwork(nn.Module):
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.agents, self.activation_name, self.own_rate = agents, activation, own_rate
-        self.trunk_sizes, self.adapter_size = tuple(trunk), adapter
-        sizes = [inputs, *trunk]
+        self.trunk_sizes, self.adapter_size = tuple(trunk_hidden), agent_hidden
+        sizes = [inputs, *trunk_hidden]
         self.register_buffer("directions", directions)
         self.direction_rate, self.own_adapters = direction_rate, own_adapters
         self.trunk_weights = nn.ParameterList(_uniform((i, o), i, generator) for i, o in pairwise(sizes))
         self.trunk_biases = nn.ParameterList(_uniform((o,), i, generator) for i, o in pairwise(sizes))
         drawn = agents if own_rate is None else 1
         layers = {
-            "adapter_weight": _uniform((drawn, sizes[-1], adapter), sizes[-1], generator),
-            "adapter_bias": _uniform((drawn, 1, adapter), sizes[-1], generator),
-            "output_weight": _uniform((drawn, adapter, outputs), adapter, generator, output_gain),
+            "adapter_weight": _uniform((drawn, sizes[-1], agent_hidden), sizes[-1], generator),
+            "adapter_bias": _uniform((drawn, 1, agent_hidden), sizes[-1], generator),
+            "output_weight": _uniform((drawn, agent_hidden, outputs), agent_hidden, generator, output_gain),
             "output_bias": (torch.zeros(outputs) if output_bias is None else output_bias).repeat(drawn, 1, 1),
         }
         if directions is not None:
@@ -124,7 +124,7 @@ VALUE_GAIN = 0.1
 """Values start near 0."""
 
 
-class Critic(HeadedNetwork):
+class Critic(MultiAgentNetwork):
     """m value functions: normalised observations (m, n, d) to values (m, n)."""
 
     def __init__(
@@ -144,8 +144,8 @@ class Critic(HeadedNetwork):
             agents,
             observation_size,
             1,
-            trunk=trunk,
-            adapter=adapter,
+            trunk_hidden=trunk,
+            agent_hidden=adapter,
             activation=activation,
             output_gain=VALUE_GAIN,
             own_rate=own_rate,

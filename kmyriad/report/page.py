@@ -14,9 +14,8 @@ from kmyriad.errors import UsageError
 from kmyriad.report.attempt import attempt
 from kmyriad.report.section import section_of
 from kmyriad.report.videos import find_videos, pack_video
-from kmyriad.runs.files import write_atomically
-from kmyriad.runs.run import Run
-from kmyriad.version import VERSION
+from kmyriad.runs.files import check_name, os_errors, write_atomically
+from kmyriad.runs.run import Run, open_run, version
 
 SIZE = 5_000_000
 """Bytes that videos may fill a page up to."""
@@ -25,18 +24,22 @@ SCRIPTS = ("elements.js", "curves.js", "paths.js", "map.js", "picker.js", "secti
 """Parts of the page's script, in the order they need each other."""
 
 
-def write_report(runs: Sequence[Run], out: Path, episodes: int | None = None) -> None:
-    """Write a page about `runs` to `out`; `episodes` of each population are shown (None: as many as are stored)."""
+def write_report(
+    runs: Run | str | Path | Sequence[Run | str | Path], out: str | Path = "report.html", episodes: int | None = None
+) -> Path:
+    """Write a page about runs to `out`; `episodes` of each population are shown (None: those stored, 300 at least)."""
+    opened = [open_run(run) for run in ([runs] if isinstance(runs, Run | str | Path) else runs)]
+    out = Path(out)
+    check_name(out)
     if out.is_dir():
         raise UsageError(f"cannot write the page {out}: it is a folder; name a file, such as {out / 'report.html'}")
-    sections = [section_of(run, episodes) for run in runs]
-    _name_apart(runs, sections)
-    _add_videos(runs, sections, out)
-    try:
+    sections = [section_of(run, episodes) for run in opened]
+    _name_apart(opened, sections)
+    _add_videos(opened, sections, out)
+    with os_errors(f"write the page {out}", "choose another --out"):
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, page_of(sections).encode())
-    except OSError as error:
-        raise UsageError(f"cannot write the page {out}: {error.strerror or error}; choose another --out") from error
+    return out
 
 
 def page_of(sections: Sequence[dict[str, Any]]) -> str:
@@ -47,7 +50,7 @@ def page_of(sections: Sequence[dict[str, Any]]) -> str:
     parts = {
         "policy": _policy([style], [library, script]),
         "style": style,
-        "data": script_json({"version": VERSION, "runs": list(sections)}),
+        "data": script_json({"version": version(), "runs": list(sections)}),
         "library": library,
         "script": script,
     }

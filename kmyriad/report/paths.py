@@ -27,9 +27,9 @@ def pack_paths(visits: Visits, start: tuple[float, float], radius: float) -> dic
     origin = (low + high) / 2
     scale = max(float((high - low).max()) / 2, 1e-3) / UNITS
     grid = np.rint((xy[:, :, kept] - origin) / scale).astype("<i2")
-    heads, episodes = xy.shape[:2]
+    agents, episodes = xy.shape[:2]
     return {
-        "heads": heads,
+        "agents": agents,
         "episodes": episodes,
         "steps": (kept + 1).tolist(),
         "origin": origin.tolist(),
@@ -39,14 +39,14 @@ def pack_paths(visits: Visits, start: tuple[float, float], radius: float) -> dic
 
 
 def settled(visits: Visits, start: tuple[float, float]) -> NDArray[np.float64]:
-    """(m, p, T, 2), positions, where an episode whose physics broke stays where it last was sound."""
+    """(m, p, T, 2), positions, where an episode whose physics broke stays where it last was valid."""
     assert visits.xy is not None
-    steps = visits.sound.shape[2]
-    sound = visits.sound & np.isfinite(visits.xy).all(axis=-1)
-    sound = np.logical_and.accumulate(sound, axis=2)
-    last = np.maximum.accumulate(np.where(sound, np.arange(steps), 0), axis=2)
+    steps = visits.valid.shape[2]
+    valid = visits.valid & np.isfinite(visits.xy).all(axis=-1)
+    valid = np.logical_and.accumulate(valid, axis=2)
+    last = np.maximum.accumulate(np.where(valid, np.arange(steps), 0), axis=2)
     xy = np.take_along_axis(visits.xy.astype(np.float64), last[..., None], axis=2)
-    xy[~sound[:, :, 0]] = start
+    xy[~valid[:, :, 0]] = start
     return xy
 
 

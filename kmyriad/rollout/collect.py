@@ -1,4 +1,4 @@
-"""Data collection: what all replicas do in one epoch, every agent on its own share of them."""
+"""Data collection: what all replicas do in one iteration, every agent on its own share of them."""
 
 from dataclasses import dataclass
 
@@ -20,13 +20,13 @@ class Visits:
     """(m, p, L, f), the entropy features."""
     xy: NDArray[np.float32] | None
     """(m, p, L, 2), positions, or None where there are none."""
-    sound: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
     """(m, p, L), which states count."""
 
 
 @dataclass(frozen=True)
-class ParallelTrajectory:
-    """One epoch of m agents on p replicas each, L steps long. Replica i = agent * p + (its place) is agent i // p's."""
+class Trajectory:
+    """One iteration of m agents on p replicas each, L steps long. Replica i is agent i // p's."""
 
     observations: Tensor
     """(m, p, L, d), what the agents saw."""
@@ -38,33 +38,39 @@ class ParallelTrajectory:
     """(m, p, L, f), the particles: entropy features of the state that each step led to."""
     xy: NDArray[np.float32] | None
     """(m, p, L, 2), positions, or None where there are none."""
-    ends: NDArray[np.bool_]
+    dones: NDArray[np.bool_]
     """(m, p, L), the episode ended with this step."""
     terminated: NDArray[np.bool_]
     """(m, p, L), it ended for good, not just for lack of time."""
     success: NDArray[np.bool_]
     """(m, p, L), the task was solved in this episode, up to this step."""
-    sound: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
     """(m, p, L), False where the replica's physics had broken: not a particle, and no reason to update."""
     rewards: NDArray[np.float32]
     """(m, p, L), the environment's own; pretraining never looks at them."""
-    ages: NDArray[np.int64]
+    episode_steps: NDArray[np.int64]
     """(m, p, L), how many steps the episode had had before this one."""
-    arrivals: Tensor | None
+    next_observations: Tensor | None
     """(m, p, L, d), what was to be seen after each step, before an ended episode started again; kept on request."""
 
     @property
     def steps(self) -> int:
-        return self.sound.size
+        return self.valid.size
 
     @property
     def visits(self) -> Visits:
-        return Visits(self.features, self.xy, self.sound)
+        return Visits(self.features, self.xy, self.valid)
 
 
 def collect(
-    replicas: Replicas, population: Population, steps: int, seed: int, epoch: int, *, keep_arrivals: bool = False
-) -> ParallelTrajectory:
+    replicas: Replicas,
+    population: Population,
+    steps: int,
+    seed: int,
+    iteration: int,
+    *,
+    keep_next_observations: bool = False,
+) -> Trajectory:
     """Let every agent act for `steps` steps in its replicas, from wherever they are."""
     agents = population.agents
     share = (agents, replicas.count // agents)
@@ -75,10 +81,10 @@ def collect(
     features = np.empty((replicas.count, steps, replicas.feature_size), np.float32)
     xy = np.empty((replicas.count, steps, 2), np.float32) if replicas.has_xy else None
     rewards = np.empty((replicas.count, steps), np.float32)
-    ages = np.empty((replicas.count, steps), np.int64)
-    ends, terminated, success, sound = (np.empty((replicas.count, steps), bool) for _ in range(4))
-    arrivals = torch.empty_like(observations) if keep_arrivals else None
-    noise = torch.from_numpy(action_noise(seed, epoch, replicas.count, steps, population.actions))
+    episode_steps = np.empty((replicas.count, steps), np.int64)
+    dones, terminated, success, valid = (np.empty((replicas.count, steps), bool) for _ in range(4))
+    next_observations = torch.empty_like(observations) if keep_next_observations else None
+    noise = torch.from_numpy(action_noise(seed, iteration, replicas.count, steps, population.actions))
     with torch.inference_mode():
         layers = population.agents_layers()
         for step in range(steps):
@@ -87,27 +93,27 @@ def collect(
             raw = policy.sample(noise[step].view(*share, size))
             observations[:, :, step], actions[:, :, step] = seen, raw
             log_probs[:, :, step] = policy.log_prob(raw)
-            ages[:, step] = replicas.age
-            arrival = replicas.step(population.actions.squash(raw.view(replicas.count, size).numpy()))
-            features[:, step], rewards[:, step] = arrival.features, arrival.reward
-            ends[:, step], terminated[:, step] = arrival.ended, arrival.terminated
-            success[:, step], sound[:, step] = arrival.success, arrival.sound
-            if arrivals is not None:
-                arrivals[:, :, step] = torch.from_numpy(arrival.observation).view(*share, -1)
-            if xy is not None and arrival.xy is not None:
-                xy[:, step] = arrival.xy
+            episode_steps[:, step] = replicas.episode_steps
+            transition = replicas.step(population.actions.squash(raw.view(replicas.count, size).numpy()))
+            features[:, step], rewards[:, step] = transition.features, transition.reward
+            dones[:, step], terminated[:, step] = transition.done, transition.terminated
+            success[:, step], valid[:, step] = transition.success, transition.valid
+            if next_observations is not None:
+                next_observations[:, :, step] = torch.from_numpy(transition.observation).view(*share, -1)
+            if xy is not None and transition.xy is not None:
+                xy[:, step] = transition.xy
     by_agent = (*share, steps)
-    return ParallelTrajectory(
+    return Trajectory(
         observations,
         actions,
         log_probs,
         features.reshape(*by_agent, -1),
         None if xy is None else xy.reshape(*by_agent, 2),
-        ends.reshape(by_agent),
+        dones.reshape(by_agent),
         terminated.reshape(by_agent),
         success.reshape(by_agent),
-        sound.reshape(by_agent),
+        valid.reshape(by_agent),
         rewards.reshape(by_agent),
-        ages.reshape(by_agent),
-        arrivals,
+        episode_steps.reshape(by_agent),
+        next_observations,
     )

@@ -9,17 +9,25 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from kmyriad.envs import IDS, find_id
+from kmyriad.config import Rollouts
+from kmyriad.envs import WORLDS, find_id, short_name
+from kmyriad.envs.make import make_vector_env
 from kmyriad.envs.symmetry import Mirror, Turning
-from kmyriad.envs.vector_env import MujocoVectorEnv, SimulatorState
+from kmyriad.envs.vector_env import SimulatorState, WorldVectorEnv
 from kmyriad.envs.world import World
-from kmyriad.errors import UsageError, nearest_name
+from kmyriad.errors import UsageError, first_line, nearest_name
 
 POSITION = ("x", "y")
 
+OURS = ("horizon", "max_episode_steps", "threads", "autoreset_mode", "num_envs", "world", "vectorization_mode")
+"""What replicas decide themselves, whatever an environment calls its settings."""
+
+CELL = 1.0
+"""Side of a coverage cell where the environment does not say how large things are in it."""
+
 
 @dataclass(frozen=True)
-class Arrival:
+class Transition:
     """Where a step led, before ended episodes start again."""
 
     observation: NDArray[np.float32]
@@ -30,137 +38,158 @@ class Arrival:
     """(n, f), the entropy features."""
     xy: NDArray[np.float32] | None
     """(n, 2), or None where the world has no x and y."""
-    ended: NDArray[np.bool_]
+    done: NDArray[np.bool_]
     """(n,), the episode is over."""
     terminated: NDArray[np.bool_]
     """(n,), it is over for good, not just for lack of time: what follows is worth nothing."""
     success: NDArray[np.bool_]
     """(n,), the task was solved in this episode, as the environment's `info["success"]` (or `is_success`) tells."""
-    sound: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
     """(n,), False from the step on in which a replica's physics broke (or its observation was not finite)."""
 
 
 class Replicas:
     """n copies of an environment.
 
-    `observation` (n, d) is what the policies see next, `age` (n,) how many steps the episodes have had. With `patience`
-    episodes end after so many, if they have not before.
+    `observation` (n, d) is what the policies see next, `episode_steps` (n,) how many steps the episodes have had. They
+    end after `episode_limit`, if they have not before. What an environment can beyond Gymnasium's interface (be saved,
+    read features by name, show its ground) it can through `engine`; without one there are observations only.
     """
 
-    def __init__(self, env: gymnasium.vector.VectorEnv[Any, Any, Any], features: Sequence[str] = ()) -> None:
-        self.env = env
+    def __init__(
+        self,
+        env: gymnasium.vector.VectorEnv[Any, Any, Any],
+        features: Sequence[str] = (),
+        *,
+        horizon: int,
+        engine: WorldVectorEnv | None = None,
+        default_features: Sequence[str] = (),
+    ) -> None:
+        self.env, self.engine = env, engine
         self.count = env.num_envs
         self.action_space = env.single_action_space
         space = env.single_observation_space
         if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
             raise UsageError(f"observation space {space} is not supported; it must be a one-dimensional Box")
         self.observation_size = int(space.shape[0])
-        self.features = tuple(features) or _default_features(env, self.observation_size)
-        self.has_xy = isinstance(env, MujocoVectorEnv) and all(name in env.world.features for name in POSITION)
+        default_features = default_features or [str(index) for index in range(self.observation_size)]
+        self.features = tuple(features) or tuple(default_features)
+        self.has_xy = engine is not None and all(name in engine.world.features for name in POSITION)
         self.observation = np.zeros((self.count, self.observation_size), np.float32)
-        self.age = np.zeros(self.count, np.int64)
-        self.patience: int | None = None
+        self.episode_steps = np.zeros(self.count, np.int64)
+        self.episode_limit = horizon
+        self.are_running = False
         self._broken = np.zeros(self.count, bool)
-        self._columns = [] if isinstance(env, MujocoVectorEnv) else self._parse_columns()
-        self.feature_size = self._read(self.features).shape[1]  # a misspelt name is told now, not in the first epoch
+        self._columns = self._parse_columns() if engine is None else []
+        self.feature_size = self._read(self.features).shape[1]  # a misspelt name is told now
+
+    @property
+    def world(self) -> World | None:
+        """What is simulated, where that can be looked at: terrain, model, names of features."""
+        return None if self.engine is None else self.engine.world
+
+    @property
+    def goal_radius(self) -> float:
+        """Metres around a goal that count as there."""
+        return CELL if self.engine is None else self.engine.goal_radius
 
     @property
     def cell(self) -> float:
-        """Side of a coverage cell, metres: the radius of the world's goals."""
-        return self.env.goal_radius if isinstance(self.env, MujocoVectorEnv) else 1.0
+        """Side of a coverage cell, metres: as large as the goals that the world has by default."""
+        return CELL if self.engine is None else self.engine.world.goal_radius
 
     @property
     def mirrors(self) -> tuple[Mirror, ...]:
         """Of x and of y, where these are the first two features and the robot is its own mirror image; else none."""
-        world = self._world_in_place
-        return () if world is None else world.mirrors
+        return self.world.mirrors if self.world is not None and self.features[:2] == POSITION else ()
 
     @property
     def turning(self) -> Turning | None:
         """What is seen otherwise in a turned world, where x and y are the first two features; else None."""
-        world = self._world_in_place
-        return None if world is None else world.turning
+        return self.world.turning if self.world is not None and self.features[:2] == POSITION else None
 
-    @property
-    def _world_in_place(self) -> World | None:
-        """Our world, where x and y are the first two features: symmetries are about these."""
-        is_ours = isinstance(self.env, MujocoVectorEnv) and self.features[:2] == POSITION
-        return self._engine().world if is_ours else None
+    def begin(self, rollouts: Rollouts, seed: int) -> None:
+        """Put the replicas where an iteration begins. Replica i is agent i // (replicas per agent)'s, always.
+
+        Whole horizons begin with a reset; segments go on, from episode steps staggered once in the beginning.
+        """
+        if not rollouts.are_segments or not self.are_running:
+            self.start(seed)
+            if rollouts.are_segments:
+                self._stagger(rollouts)
 
     def start(self, seed: int) -> None:
         """Reset every replica."""
         self._receive(self.env.reset(seed=seed)[0])
-        self.age[:], self._broken[:] = 0, False
+        self.episode_steps[:], self._broken[:] = 0, False
+        self.are_running = True
 
-    def step(self, actions: NDArray[Any]) -> Arrival:
+    def step(self, actions: NDArray[Any]) -> Transition:
         """One control step of every replica; episodes that end start again at once."""
         observation, reward, terminated, truncated, info = self.env.step(actions)
         self._receive(observation)
-        self.age += 1
+        self.episode_steps += 1
         self._broken |= info.get("diverged", False) | ~np.isfinite(self.observation).all(axis=1)
-        ended = terminated | truncated
-        if self.patience is not None:
-            ended |= self.age >= self.patience
+        done = terminated | truncated | (self.episode_steps >= self.episode_limit)
         xy = self._read(POSITION) if self.has_xy else None
         reached = np.where(self._broken[:, None], 0, self.observation) if self._broken.any() else self.observation
-        arrival = Arrival(
+        transition = Transition(
             reached,
             reward.astype(np.float32),
             self._read(self.features),
             xy,
-            ended,
+            done,
             terminated,
             np.asarray(info.get("success", info.get("is_success", np.zeros(self.count))), bool),
             ~self._broken,
         )
-        if ended.any():
-            self._receive(self.env.reset(options={"reset_mask": ended})[0])
-            self.age[ended], self._broken[ended] = 0, False
+        if done.any():
+            self._receive(self.env.reset(options={"reset_mask": done})[0])
+            self.episode_steps[done], self._broken[done] = 0, False
         if self._broken.any():
             self.observation[self._broken] = np.nan_to_num(self.observation[self._broken])
-        return arrival
+        return transition
 
     @property
     def can_be_saved(self) -> bool:
         """Whether the replicas can be put back to a state in the middle of an episode."""
-        return isinstance(self.env, MujocoVectorEnv)
+        return self.engine is not None
 
-    def stagger(self, per_agent: int, segment: int) -> None:
-        """Give each agent's replicas ages spread evenly over an episode; the first episodes are shorter.
-
-        Where few replicas leave gaps longer than a segment, agents fill them in turn: every segment has all ages.
-        """
-        state = self._engine().get_state()
-        longest = self.patience or self._engine().world.horizon
-        agent, replica = np.divmod(np.arange(self.count), per_agent)
-        segments_between = max(longest // per_agent // segment, 1)
-        state.age[:] = replica * longest // per_agent + agent % segments_between * segment
-        self.set_state(state)
-
-    def get_state(self) -> SimulatorState:
-        """A copy of the simulator's state."""
-        return self._engine().get_state()
+    def get_state(self) -> SimulatorState | None:
+        """A copy of the simulator's state, None where it cannot be saved."""
+        return None if self.engine is None else self.engine.get_state()
 
     def set_state(self, state: SimulatorState) -> None:
         """Go back to a saved state, exactly."""
-        self._engine().set_state(state)
+        if self.engine is None:
+            raise UsageError("this environment cannot be put back to a saved state; start its episodes anew")
+        self.engine.set_state(state)
         self._receive(state.observation)
-        self.age[:], self._broken[:] = state.age, state.diverged
+        self.episode_steps[:], self._broken[:] = state.age, state.diverged
+        self.are_running = True
 
     def close(self) -> None:
         self.env.close()
 
-    def _engine(self) -> MujocoVectorEnv:
-        assert isinstance(self.env, MujocoVectorEnv)
-        return self.env
+    def _stagger(self, rollouts: Rollouts) -> None:
+        """Spread each agent's episodes evenly over their steps; the first ones are shorter.
+
+        Where few replicas leave gaps longer than a segment, agents fill them in turn: every segment has all steps.
+        """
+        agent, replica = np.divmod(np.arange(self.count), rollouts.per_agent)
+        longest = self.episode_limit
+        segments_between = max(longest // rollouts.per_agent // rollouts.steps, 1)
+        self.episode_steps[:] = replica * longest // rollouts.per_agent + agent % segments_between * rollouts.steps
+        if self.engine is not None:
+            state = self.engine.get_state()
+            state.age[:] = self.episode_steps
+            self.engine.set_state(state)
 
     def _receive(self, observation: NDArray[Any]) -> None:
         self.observation = np.asarray(observation, np.float32)
 
     def _read(self, names: Sequence[str]) -> NDArray[np.float32]:
-        if isinstance(self.env, MujocoVectorEnv):
-            return self.env.read_features(names)
-        return self.observation[:, self._columns]
+        return self.observation[:, self._columns] if self.engine is None else self.engine.read_features(names)
 
     def _parse_columns(self) -> list[int]:
         columns = []
@@ -170,13 +199,6 @@ class Replicas:
                 raise UsageError(f"unknown feature {name!r}{nearest_name(name, known)} (indices of the observation)")
             columns.append(int(name))
         return columns
-
-
-def _default_features(env: gymnasium.vector.VectorEnv[Any, Any, Any], observation_size: int) -> tuple[str, ...]:
-    """The Ant's x y z, PointMaze's x y, and everything that any other environment shows."""
-    if isinstance(env, MujocoVectorEnv):
-        return tuple(name for name in ("x", "y", "z") if name in env.world.features)
-    return tuple(str(index) for index in range(observation_size))
 
 
 def make_replicas(
@@ -190,16 +212,26 @@ def make_replicas(
 ) -> Replicas:
     """`count` replicas of a world by its short name, or of any environment registered with Gymnasium."""
     settings = dict(settings or {})
-    env_id = find_id(env)
-    if env_id in IDS.values():
-        ours: dict[str, Any] = {"horizon": horizon, "threads": threads, "autoreset_mode": AutoresetMode.DISABLED}
-        return Replicas(gymnasium.make_vec(env_id, count, **ours, **settings), features)
-    vector = gymnasium.make_vec(
-        env_id,
-        count,
-        vectorization_mode="sync",
-        vector_kwargs={"autoreset_mode": AutoresetMode.DISABLED},
-        max_episode_steps=horizon,
-        **settings,
-    )
-    return Replicas(vector, features)
+    for name in OURS:
+        if name in settings:
+            raise UsageError(f"{name} is no setting of the environment here; give the run's own, such as --horizon")
+    env_id, name = find_id(env), short_name(env)
+    if name in WORLDS:
+        engine = make_vector_env(
+            name, count, horizon=horizon, threads=threads, autoreset_mode=AutoresetMode.DISABLED, **settings
+        )
+        return Replicas(engine, features, horizon=horizon, engine=engine, default_features=WORLDS[name].features)
+    try:
+        vector = gymnasium.make_vec(
+            env_id,
+            count,
+            vectorization_mode="sync",
+            vector_kwargs={"autoreset_mode": AutoresetMode.DISABLED},
+            max_episode_steps=horizon,
+            **settings,
+        )
+    except UsageError:
+        raise
+    except Exception as error:  # what somebody's environment raises is anyone's guess
+        raise UsageError(f"{env} cannot be made: {type(error).__name__}: {first_line(error)}") from error
+    return Replicas(vector, features, horizon=horizon)

@@ -1,9 +1,10 @@
-"""A task: a world and a goal in it, or an environment with a reward of its own; and heads that try it."""
+"""A task: a world and a goal in it, or an environment with a reward of its own."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from kmyriad.envs import IDS, find_id
+from kmyriad.config import JumpstartConfig
+from kmyriad.envs import WORLDS, short_name
 from kmyriad.errors import UsageError
 from kmyriad.rollout.replicas import Replicas, make_replicas
 
@@ -19,7 +20,7 @@ class Task:
     """None for the world's own."""
 
     def __post_init__(self) -> None:
-        if find_id(self.env) in IDS.values():
+        if short_name(self.env) in WORLDS:
             if not self.goal:
                 raise UsageError(f"{self.env} has no reward without a goal; give one, such as --goal 6 3")
         elif self.goal:
@@ -31,3 +32,9 @@ class Task:
         if self.goal:
             settings |= {"goal": self.goal, "goal_radius": self.goal_radius, "ends_at_goal": ends_at_goal}
         return make_replicas(self.env, count, horizon=self.horizon, settings=settings, threads=threads)
+
+
+def task_of(config: JumpstartConfig) -> Task:
+    """What a jump-start is to learn."""
+    task, horizon = config.task, config.rollouts.horizon
+    return Task(task.env, task.env_settings, horizon, task.goal, task.goal_radius)

@@ -1,46 +1,40 @@
 """What a run leaves behind while it goes on: metrics, TensorBoard, a line on the screen, checkpoints."""
 
-from dataclasses import dataclass
+import os
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-from torch.utils.tensorboard import SummaryWriter
-
+from kmyriad.config import JumpstartConfig, PretrainConfig
 from kmyriad.errors import TrainingStoppedError, UsageError
-from kmyriad.rollout.collect import Visits
 from kmyriad.rollout.replicas import Replicas
-from kmyriad.runs.progress import EpochProgress
-from kmyriad.runs.run import Run, append_metrics, save_last_epoch
-from kmyriad.runs.state import TrainingState
-from kmyriad.runs.tensor_file import CheckpointError, checkpoint_path, prune_checkpoints, write_checkpoint
+from kmyriad.runs.checkpoints import checkpoint_path, prune_checkpoints
+from kmyriad.runs.progress import RunProgress
+from kmyriad.runs.run import Run, append_metrics
+from kmyriad.runs.state import TrainingState, save_last_horizon
+from kmyriad.runs.tensor_file import CheckpointError, write_tensor_file
 
 BAD_GRADIENTS_ALLOWED = 3
 """A non-finite gradient is skipped; this many in a row stop the run."""
 
-STILL_HEADS_EVERY = 10
-"""Epochs between two reminders on the screen that a head stands still."""
+STILL_AGENTS_EVERY = 10
+"""Iterations between two reminders on the screen that an agent stands still."""
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """When a run ends, and when it is saved."""
+class Logger:
+    """Writes down every iteration of a run. Use as a context."""
 
-    epochs: int
-    checkpoint_every: int
-    keep_checkpoints: int
-    saves_replicas: bool
-    """Whether checkpoints hold the replicas too: needed where they are in the middle of episodes."""
-
-
-class Journal:
-    """Writes down every epoch of a run. Use as a context."""
-
-    def __init__(self, run: Run, schedule: Schedule, replicas: Replicas, done: int) -> None:
-        self._run, self._schedule, self._replicas = run, schedule, replicas
-        self._progress = EpochProgress(run.command, schedule.epochs, done)
-        self._board = SummaryWriter(str(run.path / "tensorboard"), purge_step=done + 1)
+    def __init__(
+        self, run: Run, config: PretrainConfig | JumpstartConfig, replicas: Replicas, state: TrainingState
+    ) -> None:
+        self._run, self._settings = run, config.run
+        self._checkpoint_every = config.run.checkpoint_every or config.rollouts.per_horizon
+        self._replicas = replicas if config.rollouts.are_segments else None
+        self._progress = RunProgress(run.command, config.run.total_steps, state.env_steps)
+        self._board = Board(run, state.iteration, self._warn)
         self._unsaved: CheckpointError | None = None
 
     def __enter__(self) -> Self:
@@ -50,33 +44,31 @@ class Journal:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._progress.__exit__(kind, error, at)
-        self._board.close()
         if kind is None and self._unsaved is not None:
             raise self._unsaved
 
     def record(self, state: TrainingState, row: dict[str, Any]) -> None:
-        """The metrics of the epoch that `state` has just done, and a checkpoint when it is time.
+        """The metrics of the iteration that `state` has just done, and a checkpoint when it is time.
 
         Raises `TrainingStoppedError` when learning has broken down.
         """
         try:
             append_metrics(self._run, row)
         except UsageError as error:  # a full disk: training goes on
-            self._progress.say(f"[yellow]metrics of epoch {state.epoch} not saved:[/] {error}")
-        for name, value in row.items():
-            if isinstance(value, int | float):
-                self._board.add_scalar(name, value, state.epoch)
-        if row.get("still_heads") and state.epoch % STILL_HEADS_EVERY == 0:
-            heads = ", ".join(map(str, row["still_heads"]))
-            self._progress.say(f"[yellow]epoch {state.epoch}: standing still:[/] head {heads}")
+            self._warn(f"metrics of iteration {state.iteration} not saved: {error}")
+        self._board.add(state.iteration, row)
+        if row.get("still_agents") and state.iteration % STILL_AGENTS_EVERY == 0:
+            agents = ", ".join(map(str, row["still_agents"]))
+            self._warn(f"iteration {state.iteration}: standing still: agent {agents}")
         self._progress.update(row)
-        if state.epoch % self._schedule.checkpoint_every == 0 or state.epoch == self._schedule.epochs:
+        is_last = state.env_steps >= self._settings.total_steps
+        if state.iteration % self._checkpoint_every == 0 or is_last:
             self.save(state)
         if state.bad_gradients >= BAD_GRADIENTS_ALLOWED:
             self.save(state)
             raise TrainingStoppedError(
-                f"the gradient was not finite in {BAD_GRADIENTS_ALLOWED} epochs in a row, up to epoch {state.epoch};"
-                " the last checkpoint has the weights from before, try a lower learning_rate"
+                f"the gradient was not finite in {BAD_GRADIENTS_ALLOWED} iterations in a row, up to iteration"
+                f" {state.iteration}; the last checkpoint has the weights from before, try a lower learning_rate"
             )
 
     def save(self, state: TrainingState) -> None:
@@ -84,19 +76,70 @@ class Journal:
 
         If the last one cannot be written either, leaving the context raises.
         """
+        folder = self._run.checkpoints
+        path, content = checkpoint_path(folder, state.iteration), state.checkpoint(self._replicas)
         try:
-            checkpoint = state.checkpoint(self._replicas if self._schedule.saves_replicas else None)
-            write_checkpoint(checkpoint_path(self._run.checkpoints, state.epoch), checkpoint)
-            prune_checkpoints(self._run.checkpoints, self._schedule.keep_checkpoints)
+            try:
+                write_tensor_file(path, content)
+            except CheckpointError as error:
+                if not error.is_full_disk:
+                    raise
+                prune_checkpoints(folder, keep=1)  # makes room, and leaves the newest good one
+                write_tensor_file(path, content)
+            prune_checkpoints(folder, self._settings.keep_checkpoints)
             if state.pool:
-                save_last_epoch(self._run, _visited(state.pool))
+                save_last_horizon(self._run, state.pool)
             self._unsaved = None
         except CheckpointError as error:
-            self._progress.say(f"[yellow]checkpoint of epoch {state.epoch} not saved:[/] {error}")
+            self._warn(f"checkpoint of iteration {state.iteration} not saved: {error}")
             self._unsaved = error
 
+    def _warn(self, sentence: str) -> None:
+        self._progress.say(sentence, style="yellow")
 
-def _visited(pool: list[Visits]) -> dict[str, NDArray[Any]]:
-    """What figures need of the last horizon: features, positions and soundness of every step, (m, p, T, ...)."""
-    names = ["features", "sound"] + ["xy"] * (pool[-1].xy is not None)
-    return {name: np.concatenate([getattr(segment, name) for segment in pool], axis=2) for name in names}
+
+class Board:
+    """TensorBoard's event file. Whatever goes wrong with it is told once, and the run goes on without it.
+
+    TensorBoard's own writer has a thread, which prints a traceback when it fails; here the file is opened anew for
+    every iteration, so that a full disk or a folder that is gone shows at once.
+    """
+
+    def __init__(self, run: Run, done: int, warn: Callable[[str], None]) -> None:
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self._path, self._warn, self._works = run.path / "tensorboard" / name, warn, True
+        self._try(partial(self._begin, done + 1))
+
+    def add(self, iteration: int, row: dict[str, Any]) -> None:
+        """All numbers of a row of metrics."""
+        if self._works:
+            self._try(partial(self._add, iteration, row))
+
+    def _begin(self, first: int) -> None:
+        """What an event file opens with; TensorBoard drops what others have from iteration `first` on."""
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._write(file_version="brain.Event:2")
+        self._write(step=first, session_log=SessionLog(status=SessionLog.START))
+
+    def _add(self, iteration: int, row: dict[str, Any]) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        numbers = {name: float(value) for name, value in row.items() if isinstance(value, int | float)}
+        values = [Summary.Value(tag=name, simple_value=number) for name, number in numbers.items()]
+        self._write(step=iteration, summary=Summary(value=values))
+
+    def _write(self, **event: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        with self._path.open("ab") as file:
+            RecordWriter(file).write(Event(wall_time=time.time(), **event).SerializeToString())
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:  # a full disk, a folder that is gone, a clash of versions: none is worth a run
+            self._works = False
+            self._warn(f"TensorBoard's files are no longer written: {error or type(error).__name__}")

@@ -1,52 +1,25 @@
 """Begin a run in a new folder, or go on with one: what pretraining and jump-starts have in common."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-from kmyriad.config import TrainingConfig
+from kmyriad.config import JumpstartConfig, PretrainConfig, settings_of
 from kmyriad.errors import UsageError
 from kmyriad.rollout.replicas import Replicas
-from kmyriad.runs.logger import Journal, Schedule
+from kmyriad.runs.checkpoints import newest_checkpoint
 from kmyriad.runs.progress import say
 from kmyriad.runs.run import Run, create_run, open_run, truncate_metrics
 from kmyriad.runs.state import TrainingState
-from kmyriad.runs.tensor_file import newest_checkpoint
 
-CHANGEABLE = ("epochs", "threads", "checkpoint_every", "keep_checkpoints")
+CHANGEABLE = ("total_steps", "threads", "checkpoint_every", "keep_checkpoints")
 """What may differ when a run is resumed; everything else decides what it computes."""
 
 
-def conduct(
-    config: TrainingConfig, run: Run, replicas: Replicas, state: TrainingState, loop: Callable[[Journal], None]
-) -> None:
-    """Let `loop` train, from `state` to the last epoch, with a journal in the run's folder."""
-    schedule = Schedule(
-        config.epochs,
-        config.checkpoint_every or config.epochs_per_horizon,
-        config.keep_checkpoints,
-        saves_replicas=config.has_segments,
-    )
-    with Journal(run, schedule, replicas, state.epoch) as journal:
-        loop(journal)
-
-
-def begin(config: TrainingConfig, out: str | Path | None) -> Run:
+def begin(config: PretrainConfig | JumpstartConfig, out: str | Path | None) -> Run:
     """A new run in the folder asked for, or in the first free `runs/<name>[-<n>]`."""
     if out is not None:
-        return create_run(Path(out), config.as_json())
+        return create_run(Path(out), config)
     candidates = (Path("runs") / (config.name if index == 1 else f"{config.name}-{index}") for index in range(1, 10**6))
-    return create_run(next(path for path in candidates if not path.exists()), config.as_json())
-
-
-def go_on(config: TrainingConfig, stored: TrainingConfig, run: Run, state: TrainingState, replicas: Replicas) -> None:
-    """Put `state` and `replicas` to where the run's newest good checkpoint was; `stored` are the run's own settings."""
-    _check_same(config, stored, run)
-    newest = newest_checkpoint(run.checkpoints)
-    if newest is not None:
-        for sentence in newest.skipped:
-            say(f"[yellow]skipped:[/] {sentence}")
-        state.restore(newest.checkpoint, replicas if config.has_segments else None)
-    truncate_metrics(run, state.epoch)
+    return create_run(next(path for path in candidates if not path.exists()), config)
 
 
 def run_to_resume(out: str | Path | None, command: str) -> Run:
@@ -56,15 +29,32 @@ def run_to_resume(out: str | Path | None, command: str) -> Run:
     run = open_run(out)
     if run.command != command:
         raise UsageError(f"{run.path} is a {run.command} run; resume it with: kmyriad {run.command}")
+    if not run.checkpoints.is_dir():
+        raise UsageError(
+            f"{run.checkpoints} is gone, and with it what {run.path} could go on from; restore it or start a new run"
+        )
     return run
 
 
-def _check_same(asked: TrainingConfig, stored: TrainingConfig, run: Run) -> None:
+def go_on(config: PretrainConfig | JumpstartConfig, run: Run, state: TrainingState, replicas: Replicas | None) -> None:
+    """Put `state`, and `replicas` where iterations end in mid-episode, to where the newest good checkpoint was."""
+    _check_same(config, run)
+    newest = newest_checkpoint(run.checkpoints)
+    if newest is not None:
+        state.restore(newest.content, replicas)
+        if replicas is not None and not replicas.can_be_saved:
+            say("this environment's state cannot be saved: its episodes begin anew, all else goes on", style="yellow")
+    dropped = truncate_metrics(run, state.iteration)
+    if newest is None and dropped:
+        say(f"{run.path} has no checkpoint yet: it begins anew, its {dropped} rows are in metrics-dropped.jsonl")
+
+
+def _check_same(asked: PretrainConfig | JumpstartConfig, run: Run) -> None:
     """Refuse to resume under settings that would make it another run."""
-    wanted = asked.as_json()
-    for name, value in stored.as_json().items():
-        if name not in CHANGEABLE and wanted[name] != value:
+    wanted = settings_of(asked)
+    for name, value in settings_of(run.config).items():
+        if name not in CHANGEABLE and wanted.get(name) != value:
             raise UsageError(
-                f"{run.path} was started with {name} = {value!r} and cannot go on with {wanted[name]!r};"
+                f"{run.path} was started with {name} = {value!r} and cannot go on with {wanted.get(name)!r};"
                 " leave it out, or start a new run"
             )

@@ -2,22 +2,25 @@
 
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from kmyriad.config import PretrainConfig
+from kmyriad.checks import checked
 from kmyriad.envs.vector_env import SimulatorState
 from kmyriad.errors import UsageError
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
 from kmyriad.rollout.collect import Visits
 from kmyriad.rollout.replicas import Replicas
-from kmyriad.runs.run import Run
-from kmyriad.runs.tensor_file import Checkpoint, CheckpointError, checkpoint_path, newest_checkpoint, read_checkpoint
+from kmyriad.runs.checkpoints import checkpoint_path, newest_checkpoint
+from kmyriad.runs.run import Run, open_run
+from kmyriad.runs.tensor_file import CheckpointError, TensorFile, read_tensor_file, write_tensor_file
 
-COUNTERS = ("epoch", "env_steps", "bad_gradients", "skipped_updates")
+COUNTERS = ("iteration", "env_steps", "bad_gradients", "skipped_updates")
 
 
 @dataclass
@@ -27,8 +30,8 @@ class TrainingState:
     """Of all parameters, the critic's included; the first group's learning rate may move, those of others do not."""
     critic: Critic | None = None
     """Where the update rule learns with one."""
-    epoch: int = 0
-    """The epoch under way, or the last one done."""
+    iteration: int = 0
+    """The iteration under way, or the last one done."""
     env_steps: int = 0
     bad_gradients: int = 0
     """Updates in a row that were skipped for a gradient that was not finite."""
@@ -42,18 +45,13 @@ class TrainingState:
     def learning_rate(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
 
-    def set_learning_rate(self, config: PretrainConfig) -> None:
-        """MultiStepLR, as a function of the epoch."""
-        passed = sum(self.epoch > milestone for milestone in config.learning_rate_milestones)
-        self._put_learning_rate(config.learning_rate * config.learning_rate_decay**passed)
-
     def count(self, env_steps: int, good_gradient: bool) -> None:
-        """Add an epoch's work to the counters."""
+        """Add an iteration's work to the counters."""
         self.env_steps += env_steps
         self.bad_gradients = 0 if good_gradient else self.bad_gradients + 1
         self.skipped_updates += not good_gradient
 
-    def checkpoint(self, replicas: Replicas | None) -> Checkpoint:
+    def checkpoint(self, replicas: Replicas | None) -> TensorFile:
         """Everything to go on from; `replicas` only where they are in the middle of episodes."""
         tensors = {f"population.{name}": tensor for name, tensor in self.population.state_dict().items()}
         if self.critic is not None:
@@ -61,36 +59,37 @@ class TrainingState:
         for index, entries in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in entries.items()}
         if replicas is not None:
-            simulator = dataclasses.asdict(replicas.get_state())
-            tensors |= {f"simulator.{name}": torch.from_numpy(array) for name, array in simulator.items()}
+            simulator = replicas.get_state()
+            if simulator is not None:
+                arrays = dataclasses.asdict(simulator)
+                tensors |= {f"simulator.{name}": torch.from_numpy(array) for name, array in arrays.items()}
             for index, segment in enumerate(self.pool):
                 parts = {name: array for name, array in vars(segment).items() if array is not None}
                 tensors |= {f"pool.{index}.{name}": torch.from_numpy(array) for name, array in parts.items()}
         counters = {name: int(getattr(self, name)) for name in COUNTERS}
         rates = {"learning_rate": self.learning_rate, "steps_to_success": self.steps_to_success}
-        return Checkpoint(tensors, {**counters, **rates, "architecture": self.population.architecture()})
+        return TensorFile(tensors, {**counters, **rates, "architecture": self.population.architecture()})
 
-    def restore(self, checkpoint: Checkpoint, replicas: Replicas | None) -> None:
-        """Put everything back to the bit."""
+    def restore(self, checkpoint: TensorFile, replicas: Replicas | None) -> None:
+        """Put everything back to the bit. Replicas that cannot be saved stay as they are."""
+        facts = checkpoint.facts
         try:
             self.population.load_state_dict(_under("population", checkpoint))
             if self.critic is not None:
                 self.critic.load_state_dict(_under("critic", checkpoint))
-            self._put_learning_rate(checkpoint.facts["learning_rate"])
+            self.optimizer.param_groups[0]["lr"] = checked("learning_rate", facts["learning_rate"], float)
             self._restore_optimizer(_under("optimizer", checkpoint))
             if replicas is not None:
-                simulator = {name: tensor.numpy() for name, tensor in _under("simulator", checkpoint).items()}
-                replicas.set_state(SimulatorState(**simulator))
+                if replicas.can_be_saved:
+                    simulator = {name: tensor.numpy() for name, tensor in _under("simulator", checkpoint).items()}
+                    replicas.set_state(SimulatorState(**simulator))
                 self.pool = _restore_pool(_under("pool", checkpoint))
-            self.steps_to_success = checkpoint.facts.get("steps_to_success", 0.0)  # older checkpoints do not tell
+            self.steps_to_success = checked("steps_to_success", facts["steps_to_success"], float)
             for name in COUNTERS:
-                setattr(self, name, checkpoint.facts[name])
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            first_line = str(error).splitlines()[0]
+                setattr(self, name, checked(name, facts[name], int))
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            first_line = (str(error).splitlines() or [type(error).__name__])[0]
             raise CheckpointError(f"the checkpoint does not fit this run's settings: {first_line}") from error
-
-    def _put_learning_rate(self, rate: float) -> None:
-        self.optimizer.param_groups[0]["lr"] = rate
 
     def _restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
         state = self.optimizer.state_dict()
@@ -101,26 +100,62 @@ class TrainingState:
         self.optimizer.load_state_dict({**state, "state": entries})
 
 
-def load_population(run: Run, epoch: int | None = None) -> Population:
-    """The population of a run after `epoch`, which must have a checkpoint, or as the newest good checkpoint has it."""
-    if epoch is None:
+def load_population(run: Run | str | Path, iteration: int | None = None) -> Population:
+    """The population of a run as its newest good checkpoint has it, or that of `iteration`."""
+    run = open_run(run)
+    if iteration is None:
         return load_newest(run)[0]
-    return _population(run, read_checkpoint(checkpoint_path(run.checkpoints, epoch)))
+    return _population(run, read_tensor_file(checkpoint_path(run.checkpoints, iteration)))
 
 
 def load_newest(run: Run) -> tuple[Population, dict[str, Any]]:
-    """The population of the newest good checkpoint, and that checkpoint's facts (epoch, env_steps, ...)."""
+    """The population of the newest good checkpoint, and that checkpoint's facts (iteration, env_steps, ...)."""
     newest = newest_checkpoint(run.checkpoints)
     if newest is None:
-        raise UsageError(f"{run.path} has no checkpoint yet; let it train for an epoch first")
-    return _population(run, newest.checkpoint), newest.checkpoint.facts
+        raise UsageError(f"{run.path} has no checkpoint yet; let it train for an iteration first")
+    facts = newest.content.facts
+    for name in COUNTERS:
+        if type(facts.get(name)) is not int:
+            raise CheckpointError(f"the newest checkpoint of {run.path} is malformed: {name} is {facts.get(name)!r}")
+    return _population(run, newest.content), facts
 
 
-def _population(run: Run, checkpoint: Checkpoint) -> Population:
+def save_last_horizon(run: Run, pool: list[Visits]) -> None:
+    """Keep what figures need of the last horizon: features, positions and validity of every step, (m, p, T, ...)."""
+    names = ["features", "valid"] + ["xy"] * (pool[-1].xy is not None)
+    arrays = {name: np.concatenate([getattr(segment, name) for segment in pool], axis=2) for name in names}
+    write_tensor_file(
+        run.last_horizon_path, TensorFile({name: torch.from_numpy(array) for name, array in arrays.items()}, {})
+    )
+
+
+def load_last_horizon(run: Run) -> Visits | None:
+    """Where all agents were in training's last horizon, None if that is not stored yet."""
+    return visits_from(run.last_horizon_path)[0] if run.last_horizon_path.exists() else None
+
+
+def visits_from(path: Path) -> tuple[Visits, dict[str, Any]]:
+    """Stored visits and the facts beside them; CheckpointError if they are none."""
+    stored = read_tensor_file(path)
+    arrays = {name: tensor.numpy() for name, tensor in stored.tensors.items()}
+    try:
+        visits = Visits(arrays["features"], arrays.get("xy"), arrays["valid"])
+        shape = visits.valid.shape
+        fits = visits.valid.dtype == bool and len(shape) == 3 and min(shape) > 0
+        fits &= visits.features.ndim == 4 and visits.features.shape[:3] == shape
+        fits &= visits.xy is None or visits.xy.shape == (*shape, 2)
+    except KeyError:
+        fits = False
+    if not fits:
+        raise CheckpointError(f"{path} is malformed: it holds no visits of one shape; remove it")
+    return visits, stored.facts
+
+
+def _population(run: Run, checkpoint: TensorFile) -> Population:
     try:
         population = Population.build(checkpoint.facts["architecture"])
         population.load_state_dict(_under("population", checkpoint))
-    except (KeyError, RuntimeError, TypeError) as error:
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"the policies in {run.path} do not fit this version of kmyriad; use the one that its versions.json names,"
             " or train them again"
@@ -128,14 +163,14 @@ def _population(run: Run, checkpoint: Checkpoint) -> Population:
     return population
 
 
-def _under(prefix: str, checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+def _under(prefix: str, checkpoint: TensorFile) -> dict[str, torch.Tensor]:
     start = f"{prefix}."
     return {name[len(start) :]: tensor for name, tensor in checkpoint.tensors.items() if name.startswith(start)}
 
 
 def _restore_pool(tensors: dict[str, torch.Tensor]) -> list[Visits]:
-    parts: dict[int, dict[str, np.ndarray[Any, Any]]] = {}
+    parts: dict[int, dict[str, NDArray[Any]]] = {}
     for name, tensor in tensors.items():
         index, key = name.split(".", 1)
         parts.setdefault(int(index), {})[key] = tensor.numpy()
-    return [Visits(part["features"], part.get("xy"), part["sound"]) for _, part in sorted(parts.items())]
+    return [Visits(part["features"], part.get("xy"), part["valid"]) for _, part in sorted(parts.items())]

@@ -1,4 +1,4 @@
-"""Checkpoints: tensors and JSON facts in one safetensors file, checksummed, written whole or not at all.
+"""Tensors and JSON facts in one safetensors file, checksummed, written whole or not at all.
 
 The metadata of the safetensors header has a single entry, whose name is the format and whose value is the SHA-256 of
 the file (with zeros in place of the digest), a space and the facts as JSON. One entry keeps the bytes reproducible:
@@ -7,19 +7,18 @@ safetensors writes several in random order.
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from kmyriad.errors import UsageError
-from kmyriad.runs.files import remove_temporaries, write_atomically
+from kmyriad.runs.files import os_errors, read_file, write_atomically
 
-FORMAT = "kmyriad-checkpoint-1"
+FORMAT = "kmyriad-checkpoint-2"
 
 DTYPES = frozenset(
     {
@@ -54,42 +53,29 @@ class CheckpointError(UsageError):
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class TensorFile:
     tensors: dict[str, torch.Tensor]
     """Any shapes, empty and () included, of any dtype in `DTYPES`."""
     facts: dict[str, Any]
     """What JSON can hold without loss: no tuples, no NaN, no keys but strings."""
 
 
-class NewestCheckpoint(NamedTuple):
-    epoch: int
-    checkpoint: Checkpoint
-    skipped: list[str]
-    """A sentence for each newer file that is damaged."""
-
-
-def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write `checkpoint` to `path`, replacing what was there only once the new file is safely on disk."""
-    data = _encode(path, checkpoint)
-    try:
+def write_tensor_file(path: Path, content: TensorFile) -> None:
+    """Write `content` to `path`, replacing what was there only once the new file is safely on disk."""
+    data = _encode(path, content)
+    advice = "earlier files are untouched, free some space or choose another folder"
+    with os_errors(f"write {path} ({len(data)} bytes)", advice, CheckpointError):
         write_atomically(path, data)
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot write {path} ({len(data)} bytes): {error.strerror or error}; "
-            "earlier files are untouched, free some space or choose another folder"
-        ) from error
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_tensor_file(path: Path) -> TensorFile:
     """The content of `path`, on the CPU and bit for bit as written; CheckpointError if a single bit has changed."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"cannot read checkpoint {path}: {error.strerror or error}") from error
-    if data[_SIZE_BYTES : _DIGEST.start] != _OPENING:
-        raise CheckpointError(
-            f"{path} is not a checkpoint of format {FORMAT!r}, or its header is damaged; use another checkpoint"
-        )
+    with os_errors(f"read checkpoint {path}", kind=CheckpointError):
+        if read_file(path, _DIGEST.start)[_SIZE_BYTES:] != _OPENING:
+            raise CheckpointError(
+                f"{path} is not a checkpoint of format {FORMAT!r}, or its header is damaged; use another checkpoint"
+            )
+        data = read_file(path)
     if data[_DIGEST] != _digest(data):
         raise CheckpointError(
             f"{path} ({len(data)} bytes) is damaged: its checksum does not match; use another checkpoint"
@@ -101,67 +87,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path} is malformed ({error}); use another checkpoint") from error
 
 
-def checkpoint_path(folder: Path, epoch: int) -> Path:
-    """`epoch-000123.safetensors` in `folder`."""
-    if epoch < 0:
-        raise UsageError(f"the epoch of a checkpoint must be 0 or above; got {epoch}")
-    return folder / f"epoch-{epoch:06d}.safetensors"
-
-
-def checkpoint_epochs(folder: Path) -> list[int]:
-    """Epochs of the checkpoint files in `folder`, good or damaged, newest first."""
-    try:
-        names = [path.name for path in folder.iterdir() if path.is_file()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise CheckpointError(f"cannot list the checkpoints in {folder}: {error.strerror or error}") from error
-    matches = (re.fullmatch(r"epoch-([0-9]{6,18})\.safetensors", name) for name in names)
-    epochs = {int(match[1]) for match in matches if match}
-    return sorted((epoch for epoch in epochs if checkpoint_path(folder, epoch).name in names), reverse=True)
-
-
-def newest_checkpoint(folder: Path) -> NewestCheckpoint | None:
-    """The newest good checkpoint in `folder`; None if there are no files, CheckpointError if all are damaged."""
-    skipped: list[str] = []
-    for epoch in checkpoint_epochs(folder):
-        try:
-            return NewestCheckpoint(epoch, read_checkpoint(checkpoint_path(folder, epoch)), skipped)
-        except CheckpointError as error:
-            skipped.append(str(error))
-    if skipped:
-        raise CheckpointError(
-            f"none of the {len(skipped)} checkpoints in {folder} can be read (the newest: {skipped[0]}); "
-            "restore one from a backup or start a new run"
-        )
-    return None
-
-
-def prune_checkpoints(folder: Path, keep: int) -> None:
-    """Remove half-written files and all but the newest `keep` checkpoints, yet never the last good one."""
-    if keep < 1:
-        raise UsageError(f"the number of checkpoints to keep must be at least 1; got {keep}")
-    paths = [checkpoint_path(folder, epoch) for epoch in checkpoint_epochs(folder)]
-    if len(paths) > keep:
-        newest_good = next((index for index, path in enumerate(paths) if _is_good(path)), len(paths))
-        keep = max(keep, newest_good + 1)
-    try:
-        for path in paths[keep:]:
-            path.unlink(missing_ok=True)
-        remove_temporaries(folder)
-    except OSError as error:
-        raise CheckpointError(f"cannot remove old checkpoints from {folder}: {error.strerror or error}") from error
-
-
-def _is_good(path: Path) -> bool:
-    try:
-        read_checkpoint(path)
-    except CheckpointError:
-        return False
-    return True
-
-
-def _encode(path: Path, checkpoint: Checkpoint) -> bytes:
+def _encode(path: Path, checkpoint: TensorFile) -> bytes:
     facts = _encode_facts(path, checkpoint.facts)
     tensors: dict[str, torch.Tensor] = {}
     for name, tensor in checkpoint.tensors.items():
@@ -198,14 +124,14 @@ def _encode_facts(path: Path, facts: dict[str, Any]) -> str:
     return text
 
 
-def _decode(data: bytes) -> Checkpoint:
+def _decode(data: bytes) -> TensorFile:
     tensors = load_tensors(data)
     header_end = _SIZE_BYTES + int.from_bytes(data[:_SIZE_BYTES], "little")
     header = json.loads(data[_SIZE_BYTES:header_end].decode())
     facts = json.loads(header["__metadata__"][FORMAT][len(_NO_DIGEST) :])
     if not isinstance(facts, dict):
         raise TypeError(f"facts must be a JSON object, got {type(facts).__name__}")
-    return Checkpoint(tensors, facts)
+    return TensorFile(tensors, facts)
 
 
 def _digest(data: bytes) -> bytes:

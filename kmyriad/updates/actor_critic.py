@@ -1,7 +1,7 @@
 """Clipped actor-critic (PPO, Schulman et al. 2017) for all agents at once: our update for pretraining and fine-tuning.
 
-The gradient of the entropy is a policy gradient with a reward per visited state (`particles`), so an epoch's update is
-an ordinary reinforcement learning problem, and everything that makes PPO use few samples helps here too.
+The gradient of the entropy is a policy gradient with a reward per visited state (`rewards`), so an iteration's update
+is an ordinary reinforcement learning problem, and everything that makes PPO use few samples helps here too.
 """
 
 import math
@@ -13,97 +13,103 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kmyriad.config import ActorCriticSettings
+from kmyriad.config import ActorCritic
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
-from kmyriad.rollout.collect import ParallelTrajectory
+from kmyriad.rollout.collect import Trajectory
 from kmyriad.updates.gradient import UpdateReport, change, to_go
 
 RATE_FACTOR = 1.5
 """The learning rate moves by this factor, whenever the KL is off its target by more than a factor of 2."""
 RATE_RANGE = (1e-5, 3e-3)
 KL_STOP = 4.0
-"""An epoch's passes end early once the KL is beyond this many times its target."""
+"""An iteration's passes end early once the KL is beyond this many times its target."""
 
 
 def actor_critic(
     population: Population,
     critic: Critic,
     optimizer: torch.optim.Optimizer,
-    trajectory: ParallelTrajectory,
+    trajectory: Trajectory,
     rewards: Tensor,
-    settings: ActorCriticSettings,
+    settings: ActorCritic,
     rng: np.random.Generator,
     *,
     critic_only: bool = False,
 ) -> UpdateReport:
-    """Improve all agents on `rewards` (m, p, L), which count where the trajectory is sound.
+    """Improve all agents on `rewards` (m, p, L), which count where the trajectory is valid.
 
-    With `settings.critic_passes` the critic learns first, and advantages are what it then says; without, policies and
+    With `settings.critic_epochs` the critic learns first, and advantages are what it then says; without, policies and
     critic learn together from what the critic said before.
 
     The first of the optimizer's groups has the policies' parameters. With `critic_only` the policies stay as they are,
     and so does that of an agent whose rewards are all alike: they tell nothing, and noise would wear away what it can.
     """
-    assert trajectory.arrivals is not None
-    observations, arrivals = population.inputs(trajectory.observations), population.inputs(trajectory.arrivals)
-    sound = torch.from_numpy(trajectory.sound)
+    assert trajectory.next_observations is not None
+    observations = population.inputs(trajectory.observations)
+    next_observations = population.inputs(trajectory.next_observations)
+    valid = torch.from_numpy(trajectory.valid)
     informed = rewards.amax(dim=(1, 2), keepdim=True) > rewards.amin(dim=(1, 2), keepdim=True)
     critic_only = critic_only or not bool(informed.any())
     learning = [*population.parameters()]
-    if settings.critic_passes:
-        report = _learn_values(critic, optimizer, observations, arrivals, trajectory, rewards, settings, rng)
+    if settings.critic_epochs:
+        report = _learn_values(critic, optimizer, observations, next_observations, trajectory, rewards, settings, rng)
         if critic_only or not math.isfinite(report.gradient_norm):
             return report
     else:
         learning += critic.parameters()
     values, advantages = _evaluate(
-        critic, observations, arrivals, trajectory, rewards, settings.gamma, settings.gae_lambda
+        critic, observations, next_observations, trajectory, rewards, settings.gamma, settings.gae_lambda
     )
     batch = _Batch(
         observations.flatten(1, 2),
         trajectory.actions.flatten(1, 2),
         trajectory.log_probs.flatten(1, 2),
-        (_standardise(advantages, sound) * informed).flatten(1, 2),
+        (_standardise(advantages, valid) * informed).flatten(1, 2),
         (advantages + values).flatten(1, 2),
-        sound.flatten(1, 2).float(),
+        valid.flatten(1, 2).float(),
     )
     steps, first_norm, kl, sample_size = 0, 0.0, 0.0, 1.0
-    for _ in range(settings.passes):
+    for _ in range(settings.update_epochs):
         log_ratios = []
         for part in batch.minibatches(settings.minibatches, rng):
             loss, log_ratio = _loss(population, critic, part, settings, critic_only)
-            norm = _descend(loss, learning, optimizer, settings.largest_gradient)
+            norm = _descend(loss, learning, optimizer, settings.max_grad_norm)
             if not math.isfinite(norm):
                 return UpdateReport(norm, steps, kl, sample_size)
             first_norm = first_norm if steps else norm
             steps += 1
             log_ratios.append(log_ratio)
         kl, sample_size = change(torch.cat(log_ratios, dim=1))
-        if settings.target_kl is not None and kl > KL_STOP * settings.target_kl:
+        if settings.desired_kl is not None and kl > KL_STOP * settings.desired_kl:
             break
-    if settings.target_kl is not None and not critic_only:
-        _steer_rate(optimizer, kl, settings.target_kl)
+    if settings.desired_kl is not None and not critic_only:
+        _steer_rate(optimizer, kl, settings.desired_kl)
     return UpdateReport(first_norm, steps, kl, sample_size)
 
 
-def gae(rewards: Tensor, values: Tensor, next_values: Tensor, ends: Tensor, gamma: float, gae_lambda: float) -> Tensor:
+def gae(rewards: Tensor, values: Tensor, next_values: Tensor, dones: Tensor, gamma: float, gae_lambda: float) -> Tensor:
     """Generalised advantage estimates (Schulman et al. 2016), all (..., L).
 
     `next_values` are of the states that the steps led to: 0 where that is the end for good, the critic's where an
-    episode only ran out of time or the segment is over. Sums do not cross `ends`.
+    episode only ran out of time or the segment is over. Sums do not cross `dones`.
     """
-    return to_go(rewards + gamma * next_values - values, ends, gamma * gae_lambda)
+    return to_go(rewards + gamma * next_values - values, dones, gamma * gae_lambda)
 
 
-def standardised(rewards: NDArray[np.float32], sound: NDArray[np.bool_]) -> Tensor:
-    """(m, p, L), rewards at mean 0 and deviation 1 over the sound steps, and 0 elsewhere."""
-    return _standardise(torch.from_numpy(rewards), torch.from_numpy(sound))
+def standardised(rewards: NDArray[np.float32], valid: NDArray[np.bool_]) -> Tensor:
+    """(m, p, L), rewards at mean 0 and deviation 1 over the valid steps, and 0 elsewhere."""
+    return _standardise(torch.from_numpy(rewards), torch.from_numpy(valid))
+
+
+def per_step(rewards: Tensor, gamma: float) -> Tensor:
+    """Rewards such that returns are as large as rewards were, so that the critic learns them at any gamma."""
+    return (1 - gamma) * rewards
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Steps of an epoch: (m, B, ...) each."""
+    """Steps of an iteration: (m, B, ...) each."""
 
     observations: Tensor
     """Normalised."""
@@ -124,23 +130,23 @@ def _learn_values(
     critic: Critic,
     optimizer: torch.optim.Optimizer,
     observations: Tensor,
-    arrivals: Tensor,
-    trajectory: ParallelTrajectory,
+    next_observations: Tensor,
+    trajectory: Trajectory,
     rewards: Tensor,
-    settings: ActorCriticSettings,
+    settings: ActorCritic,
     rng: np.random.Generator,
 ) -> UpdateReport:
-    """The critic alone goes through the epoch's steps, `settings.critic_passes` times."""
+    """The critic alone goes through the iteration's steps, `settings.critic_epochs` times."""
     far = settings.gae_lambda if settings.critic_lambda is None else settings.critic_lambda
-    values, advantages = _evaluate(critic, observations, arrivals, trajectory, rewards, settings.gamma, far)
+    values, advantages = _evaluate(critic, observations, next_observations, trajectory, rewards, settings.gamma, far)
     inputs, returns = observations.flatten(1, 2), (values + advantages).flatten(1, 2)
-    weights = torch.from_numpy(trajectory.sound).flatten(1, 2).float()
+    weights = torch.from_numpy(trajectory.valid).flatten(1, 2).float()
     steps, first_norm = 0, 0.0
-    for _ in range(settings.critic_passes):
+    for _ in range(settings.critic_epochs):
         for part in _parts(weights.shape[1], settings.minibatches, rng):
             error = (critic(inputs[:, part]) - returns[:, part]).square()
             loss = _mean(0.5 * error, weights[:, part])
-            norm = _descend(loss, [*critic.parameters()], optimizer, settings.largest_gradient)
+            norm = _descend(loss, [*critic.parameters()], optimizer, settings.max_grad_norm)
             if not math.isfinite(norm):
                 return UpdateReport(norm, steps, 0.0, 1.0)
             first_norm = first_norm if steps else norm
@@ -167,38 +173,38 @@ def _parts(size: int, count: int, rng: np.random.Generator) -> tuple[Tensor, ...
 def _evaluate(
     critic: Critic,
     observations: Tensor,
-    arrivals: Tensor,
-    trajectory: ParallelTrajectory,
+    next_observations: Tensor,
+    trajectory: Trajectory,
     rewards: Tensor,
     gamma: float,
     gae_lambda: float,
 ) -> tuple[Tensor, Tensor]:
-    """(values, advantages) of every step, (m, p, L) each, from normalised observations and arrivals."""
-    sound, ends = torch.from_numpy(trajectory.sound), torch.from_numpy(trajectory.ends)
-    goes_on = sound & ~torch.from_numpy(trajectory.terminated)
-    values = critic(observations.flatten(1, 2)).view_as(sound) * sound
-    next_values = critic(arrivals.flatten(1, 2)).view_as(sound) * goes_on
-    return values, gae(rewards, values, next_values, ends, gamma, gae_lambda)
+    """(values, advantages) of every step, (m, p, L) each, from normalised observations and next_observations."""
+    valid, dones = torch.from_numpy(trajectory.valid), torch.from_numpy(trajectory.dones)
+    goes_on = valid & ~torch.from_numpy(trajectory.terminated)
+    values = critic(observations.flatten(1, 2)).view_as(valid) * valid
+    next_values = critic(next_observations.flatten(1, 2)).view_as(valid) * goes_on
+    return values, gae(rewards, values, next_values, dones, gamma, gae_lambda)
 
 
 def _loss(
-    population: Population, critic: Critic, batch: _Batch, settings: ActorCriticSettings, critic_only: bool
+    population: Population, critic: Critic, batch: _Batch, settings: ActorCritic, critic_only: bool
 ) -> tuple[Tensor, Tensor]:
     """(the clipped policy loss plus half the critic's squared error, the detached log-ratios (m, B)).
 
     Without that error where the critic learns by itself.
     """
     error = torch.zeros(())
-    if not settings.critic_passes:
+    if not settings.critic_epochs:
         error = (critic(batch.observations) - batch.returns).square()
     if critic_only:
         return _mean(0.5 * error, batch.weights), torch.zeros_like(batch.weights)
     policy = population.policy(batch.observations)
     log_ratio = policy.log_prob(batch.actions) - batch.log_probs
-    ratio, clip = log_ratio.exp(), settings.clip
+    ratio, clip = log_ratio.exp(), settings.clip_range
     gain = torch.min(ratio * batch.advantages, ratio.clamp(1 - clip, 1 + clip) * batch.advantages)
-    if settings.entropy_bonus:
-        gain = gain + settings.entropy_bonus * policy.entropy()
+    if settings.entropy_coef:
+        gain = gain + settings.entropy_coef * policy.entropy()
     return _mean(0.5 * error - gain, batch.weights), log_ratio.detach()
 
 
@@ -206,12 +212,12 @@ def _mean(values: Tensor, weights: Tensor) -> Tensor:
     return (weights * values).sum() / weights.sum().clamp(min=1)
 
 
-def _standardise(values: Tensor, sound: Tensor) -> Tensor:
-    """`values` at mean 0 and deviation 1 where `sound`, and 0 elsewhere."""
-    counted = values[sound]
+def _standardise(values: Tensor, valid: Tensor) -> Tensor:
+    """`values` at mean 0 and deviation 1 where `valid`, and 0 elsewhere."""
+    counted = values[valid]
     if counted.numel() < 2:
         return torch.zeros_like(values)
-    return (values - counted.mean()) / (counted.std() + 1e-8) * sound
+    return (values - counted.mean()) / (counted.std() + 1e-8) * valid
 
 
 def _steer_rate(optimizer: torch.optim.Optimizer, kl: float, target: float) -> None:

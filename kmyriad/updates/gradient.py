@@ -1,4 +1,4 @@
-"""One gradient step on a sum of weighted log-probabilities, in chunks, so that memory does not grow with the epoch."""
+"""One gradient step on a sum of weighted log-probabilities, in chunks, so that memory does not grow with the steps."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,10 @@ import torch
 from torch import Tensor
 
 from kmyriad.population.population import Population
-from kmyriad.rollout.collect import ParallelTrajectory
+from kmyriad.rollout.collect import Trajectory
+
+CHUNK = 8_192
+"""Steps per forward and backward pass: bounds the memory, does not change the result's meaning."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class UpdateReport:
     """Fraction of the particles that the importance weights after the update are worth; 1 is all of them."""
 
 
-def accumulate(population: Population, trajectory: ParallelTrajectory, coefficients: Tensor, chunk: int) -> float:
+def accumulate(population: Population, trajectory: Trajectory, coefficients: Tensor, chunk: int = CHUNK) -> float:
     """Fill the parameters' gradients with those of -sum of coefficients (m, p, L) x log pi; returns their norm."""
     population.zero_grad(set_to_none=True)
     for part in _chunks(trajectory, chunk):
@@ -37,21 +40,21 @@ def accumulate(population: Population, trajectory: ParallelTrajectory, coefficie
 
 
 @torch.no_grad()
-def log_probs_now(population: Population, trajectory: ParallelTrajectory, chunk: int) -> Tensor:
+def log_probs_now(population: Population, trajectory: Trajectory, chunk: int = CHUNK) -> Tensor:
     """(m, p, L), the log-probabilities of the actions taken, under the population as it is now."""
     parts = [_log_probs(population, trajectory, part) for part in _chunks(trajectory, chunk)]
     return torch.cat(parts, dim=1).view_as(trajectory.log_probs)
 
 
-def _log_probs(population: Population, trajectory: ParallelTrajectory, part: slice) -> Tensor:
+def _log_probs(population: Population, trajectory: Trajectory, part: slice) -> Tensor:
     """(m, chunk)."""
     observations, actions = trajectory.observations.flatten(1, 2), trajectory.actions.flatten(1, 2)
     return population(observations[:, part]).log_prob(actions[:, part])
 
 
-def _chunks(trajectory: ParallelTrajectory, chunk: int) -> Iterator[slice]:
+def _chunks(trajectory: Trajectory, chunk: int) -> Iterator[slice]:
     """Slices of the flattened (p, L) axis that hold about `chunk` steps over all agents."""
-    agents, per_agent, steps = trajectory.sound.shape
+    agents, per_agent, steps = trajectory.valid.shape
     size = max(1, chunk // agents)
     for start in range(0, per_agent * steps, size):
         yield slice(start, start + size)
@@ -65,11 +68,11 @@ def change(log_ratio: Tensor) -> tuple[float, float]:
     return float(kl), float(ratio.sum().square() / ratio.square().sum() / ratio.numel())
 
 
-def to_go(values: Tensor, ends: Tensor, discount: float = 1.0) -> Tensor:
+def to_go(values: Tensor, dones: Tensor, discount: float = 1.0) -> Tensor:
     """(..., L), the discounted sum from each step to the end of its episode (or of the segment)."""
     sums = torch.empty_like(values)
     running = torch.zeros_like(values[..., 0])
     for step in reversed(range(values.shape[-1])):
-        running = values[..., step] + discount * running * ~ends[..., step]
+        running = values[..., step] + discount * running * ~dones[..., step]
         sums[..., step] = running
     return sums

@@ -6,7 +6,7 @@ import torch
 
 from kmyriad.objective.rewards import Estimate
 from kmyriad.population.population import Population
-from kmyriad.rollout.collect import ParallelTrajectory
+from kmyriad.rollout.collect import Trajectory
 from kmyriad.updates.gradient import UpdateReport, accumulate, change, to_go
 
 SAMPLE = 16_384
@@ -16,15 +16,14 @@ SAMPLE = 16_384
 def reinforce(
     population: Population,
     optimizer: torch.optim.Optimizer,
-    trajectory: ParallelTrajectory,
+    trajectory: Trajectory,
     estimate: Estimate,
-    chunk: int,
 ) -> UpdateReport:
     """One step along grad H = (1/N) sum over steps u of grad log pi(a_u | s_u) x (sum over t >= u of r_t - mean r)."""
     rewards = torch.from_numpy(estimate.rewards)
-    sound, ends = torch.from_numpy(trajectory.sound), torch.from_numpy(trajectory.ends)
-    coefficients = to_go(rewards, ends) * sound / estimate.particles
-    norm = accumulate(population, trajectory, coefficients, chunk)
+    valid, dones = torch.from_numpy(trajectory.valid), torch.from_numpy(trajectory.dones)
+    coefficients = to_go(rewards, dones) * valid / estimate.particles
+    norm = accumulate(population, trajectory, coefficients)
     if not math.isfinite(norm):
         return UpdateReport(norm, steps=0, kl=0.0, effective_sample_size=1.0)
     optimizer.step()
@@ -32,9 +31,9 @@ def reinforce(
 
 
 @torch.no_grad()
-def _change(population: Population, trajectory: ParallelTrajectory) -> tuple[float, float]:
+def _change(population: Population, trajectory: Trajectory) -> tuple[float, float]:
     """(mean KL of the actions, effective sample size of the steps' ratios) on the first replicas of every agent."""
-    agents, per_agent, steps = trajectory.sound.shape
+    agents, per_agent, steps = trajectory.valid.shape
     replicas = max(1, min(per_agent, SAMPLE // (agents * steps)))
     observations = trajectory.observations[:, :replicas].flatten(1, 2)
     actions = trajectory.actions[:, :replicas].flatten(1, 2)

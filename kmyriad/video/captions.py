@@ -1,4 +1,4 @@
-"""Words and colours on pictures: a head's number in its colour, captions, pictures side by side."""
+"""Words and colours on pictures: an agent's number in its colour, captions, pictures side by side."""
 
 from collections.abc import Sequence
 

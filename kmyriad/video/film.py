@@ -1,9 +1,10 @@
-"""What the heads of a run do, as moving pictures: all in one scene, or side by side."""
+"""What the agents of a run do, as moving pictures: all in one scene, or side by side."""
 
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
@@ -12,23 +13,26 @@ import torch
 from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
-from kmyriad.envs import IDS, find_id
+from kmyriad.config import JumpstartConfig, PretrainConfig, TaskConfig
+from kmyriad.envs import WORLDS, find_id
 from kmyriad.envs.rendering import fixed_view
-from kmyriad.envs.scene import Box, CrowdRenderer, view_of
-from kmyriad.envs.vector_env import MujocoVectorEnv
+from kmyriad.envs.scene import Box, SceneRenderer, view_of
+from kmyriad.envs.vector_env import WorldVectorEnv
 from kmyriad.errors import UsageError
-from kmyriad.figures import head_colour
+from kmyriad.evaluation.evaluate import world_of
+from kmyriad.figures import agent_colour
 from kmyriad.population.population import Population
 from kmyriad.rollout.randomness import action_noise
 from kmyriad.rollout.replicas import Replicas, make_replicas
-from kmyriad.runs.run import Run
+from kmyriad.runs.run import Run, open_run
 from kmyriad.runs.state import load_population
 from kmyriad.video.captions import Picture, labelled, legend, resized, side_by_side, tiled, titled
+from kmyriad.video.mp4 import write_mp4
 
 Layout = Literal["scene", "grid"]
 Camera = Literal["follow", "top"]
 
-MOST_HEADS = 9
+MOST_AGENTS = 9
 """Shown where nothing else is asked for."""
 
 SCENE, HALF_SCENE = (800, 600), (600, 560)
@@ -46,20 +50,20 @@ EASE = 0.12
 
 @dataclass(frozen=True)
 class Cast:
-    """The heads of a run that act."""
+    """The agents of a run that act."""
 
     run: Run
     population: Population
-    """These heads only."""
-    heads: tuple[int, ...]
+    """These agents only."""
+    agents: tuple[int, ...]
     """Their numbers in the run."""
     colours: tuple[str, ...]
     left_out: int
-    """How many heads were cut because nobody asked for them."""
+    """How many agents were cut because nobody asked for them."""
 
     @property
     def labels(self) -> list[str]:
-        return [f"head {head}" for head in self.heads]
+        return [f"agent {agent}" for agent in self.agents]
 
 
 @dataclass(frozen=True)
@@ -70,16 +74,37 @@ class Film:
     fps: float
 
 
-def choose_heads(run: Run, heads: Sequence[int] | None = None) -> Cast:
-    """The heads asked for, or the first nine."""
+def write_video(
+    run: Run | str | Path,
+    out: str | Path,
+    agents: Sequence[int] | None = None,
+    *,
+    against: Run | str | Path | None = None,
+    layout: Layout = "scene",
+    camera: Camera = "follow",
+    goal: Sequence[float] | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+) -> Path:
+    """Film what agents of a run do (None: all, up to nine) as an MP4; `against` is a second run on the right."""
+    casts = [choose_agents(open_run(run), agents)]
+    if against is not None:
+        casts.append(choose_agents(open_run(against)))
+    made = film(casts, layout=layout, camera=camera, goal=goal, seconds=seconds, seed=seed)
+    write_mp4(Path(out), made.frames, made.fps)
+    return Path(out)
+
+
+def choose_agents(run: Run, agents: Sequence[int] | None = None) -> Cast:
+    """The agents asked for, or the first nine."""
     population = load_population(run)
     count = population.agents
-    chosen = tuple(range(min(count, MOST_HEADS))) if heads is None else tuple(heads)
-    for head in chosen:
-        if not 0 <= head < count:
-            raise UsageError(f"there is no head {head} in {run.path}; it has heads 0 to {count - 1}")
-    colours = tuple(head_colour(head, count) for head in chosen)
-    left_out = count - len(chosen) if heads is None else 0
+    chosen = tuple(range(min(count, MOST_AGENTS))) if agents is None else tuple(agents)
+    for agent in chosen:
+        if not 0 <= agent < count:
+            raise UsageError(f"there is no agent {agent} in {run.path}; it has agents 0 to {count - 1}")
+    colours = tuple(agent_colour(agent, count) for agent in chosen)
+    left_out = count - len(chosen) if agents is None else 0
     return Cast(run, population.select(chosen), chosen, colours, left_out)
 
 
@@ -92,7 +117,7 @@ def film(
     seconds: float | None = None,
     seed: int = 0,
 ) -> Film:
-    """One run's heads, or those of two next to each other, from reset; by default for one episode."""
+    """One run's agents, or those of two next to each other, from reset; by default for one episode."""
     _check_worlds(casts)
     task = _task_of(casts, goal)
     size = SCENE if len(casts) == 1 else HALF_SCENE
@@ -110,19 +135,19 @@ def film(
 
 
 class _Shot:
-    """One run's heads on their replicas, before a camera."""
+    """One run's agents on their replicas, before a camera."""
 
     def __init__(self, cast: Cast, layout: Layout, camera: Camera, task: dict[str, Any], size: tuple[int, int]) -> None:
         self._cast = cast
-        self.horizon = int(cast.run.config["horizon"])
+        self.horizon = cast.run.config.rollouts.horizon
         self._replicas = _renderable(cast, self.horizon, task, layout)
-        env = self._replicas.env
+        env, engine = self._replicas.env, self._replicas.engine
         self._close: Callable[[], None] = self._replicas.close
         self._draw: Callable[[], Picture]
-        if isinstance(env, MujocoVectorEnv):
-            self.rate = 1 / (env.world.model.opt.timestep * env.world.decimation)
+        if engine is not None:
+            self.rate = 1 / (engine.world.model.opt.timestep * engine.world.decimation)
             goal = np.array(task["goal"], np.float64) if task else None
-            painter = (_Scene if layout == "scene" else _Grid)(cast, env, camera, goal, size)
+            painter = (_Scene if layout == "scene" else _Grid)(cast, engine, camera, goal, size)
             self._draw, self._close = painter.draw, painter.close
         else:
             self.rate = float((env.metadata or {}).get("render_fps") or FASTEST)
@@ -146,17 +171,17 @@ class _Shot:
 
 
 class _Scene:
-    """All heads on one terrain, under a camera that backs away as they spread."""
+    """All agents on one terrain, under a camera that backs away as they spread."""
 
     def __init__(
-        self, cast: Cast, env: MujocoVectorEnv, camera: Camera, goal: NDArray[np.float64] | None, size: tuple[int, int]
+        self, cast: Cast, env: WorldVectorEnv, camera: Camera, goal: NDArray[np.float64] | None, size: tuple[int, int]
     ) -> None:
         width, height = size
         self._env, self._camera, self._goal = env, camera, goal
         self._colours = [to_rgb(colour) for colour in cast.colours]
         self._legend = legend(width, cast.labels, cast.colours)
         self._aspect = width / height
-        self._renderer = CrowdRenderer(env.world, len(cast.heads), width, height)
+        self._renderer = SceneRenderer(env.world, len(cast.agents), width, height)
         self._seen: Box | None = None
         self._wanted: Box | None = None
 
@@ -185,15 +210,15 @@ class _Scene:
 
 
 class _Grid:
-    """Every head in a picture of its own."""
+    """Every agent in a picture of its own."""
 
     def __init__(
-        self, cast: Cast, env: MujocoVectorEnv, camera: Camera, goal: NDArray[np.float64] | None, size: tuple[int, int]
+        self, cast: Cast, env: WorldVectorEnv, camera: Camera, goal: NDArray[np.float64] | None, size: tuple[int, int]
     ) -> None:
         self._cast, self._env, self._goal = cast, env, goal
         self._view = fixed_view(env.world, camera)
-        tile = _tile(len(cast.heads))
-        self._renderer = CrowdRenderer(env.world, 1, tile, tile)
+        tile = _tile(len(cast.agents))
+        self._renderer = SceneRenderer(env.world, 1, tile, tile)
 
     def draw(self) -> Picture:
         physics = self._env.get_state().physics
@@ -209,30 +234,31 @@ class _Grid:
 
 
 def _renderable(cast: Cast, horizon: int, task: dict[str, Any], layout: Layout) -> Replicas:
-    """A replica for each head. Our worlds are drawn by us; any other environment must draw itself."""
-    config = cast.run.config
-    env, settings = str(config["env"]), dict(config.get("env_settings") or {})
-    make: dict[str, Any] = {"horizon": horizon, "features": tuple(config.get("features") or ())}
-    if find_id(env) in IDS.values():
-        return make_replicas(env, len(cast.heads), settings=settings | task, **make)
+    """A replica for each agent. What has a world is drawn by us; any other environment must draw itself."""
+    run, config = cast.run, cast.run.config
+    features = config.world.features if isinstance(config, PretrainConfig) else ()
+    if world_of(run) is not None:
+        settings = run.env_settings | task
+        return make_replicas(run.env, len(cast.agents), horizon=horizon, features=features, settings=settings)
     if task:
-        raise UsageError(f"--goal is for our worlds ({', '.join(IDS)}); {env!r} has goals of its own or none")
+        raise UsageError(f"--goal is for our worlds ({', '.join(WORLDS)}); {run.env!r} has goals of its own or none")
     if layout == "scene":
-        raise UsageError(f"only our worlds ({', '.join(IDS)}) can show all heads in one scene; use --layout grid")
+        raise UsageError(f"only our worlds ({', '.join(WORLDS)}) can show all agents in one scene; use --layout grid")
     try:
         with warnings.catch_warnings(action="ignore"):  # Gymnasium's own words about a mode it does not know
-            return make_replicas(env, len(cast.heads), settings=settings | {"render_mode": "rgb_array"}, **make)
-    except (TypeError, gymnasium.error.Error) as error:
-        raise _cannot_render(env, error) from error
+            settings = run.env_settings | {"render_mode": "rgb_array"}
+            return make_replicas(run.env, len(cast.agents), horizon=horizon, features=features, settings=settings)
+    except UsageError as error:  # it can be trained in, so it is the pictures that it cannot do
+        raise _cannot_render(run.env, error) from error
 
 
 def _foreign_grid(cast: Cast, env: gymnasium.vector.VectorEnv[Any, Any, Any]) -> Picture:
-    name = cast.run.config["env"]
+    name = cast.run.env
     try:
         pictures = env.render()
     except Exception as error:  # whatever its own drawing library raises
         raise _cannot_render(name, error) from error
-    tile = _tile(len(cast.heads))
+    tile = _tile(len(cast.agents))
     tiles = []
     for picture in pictures or [None]:
         if not isinstance(picture, np.ndarray) or picture.ndim != 3:
@@ -263,15 +289,15 @@ def _arranged(cast: Cast, tiles: Sequence[Picture]) -> Picture:
 def _task_of(casts: Sequence[Cast], goal: Sequence[float] | None) -> dict[str, Any]:
     """Settings of the goal task: of the goal asked for, or of the one that the last of the runs was trained for."""
     config = casts[-1].run.config
-    goal = goal or config.get("goal")
+    trained = config.task if isinstance(config, JumpstartConfig) else TaskConfig()
+    goal = goal or trained.goal
     if not goal:
         return {}
-    radius = config.get("goal_radius")
-    return {"goal": list(goal)} | ({} if radius is None else {"goal_radius": radius})
+    return {"goal": list(goal)} | ({} if trained.goal_radius is None else {"goal_radius": trained.goal_radius})
 
 
 def _check_worlds(casts: Sequence[Cast]) -> None:
-    worlds = {find_id(str(cast.run.config["env"])) for cast in casts}
+    worlds = {find_id(cast.run.env) for cast in casts}
     if len(worlds) > 1:
         raise UsageError(f"the runs are of different worlds ({', '.join(sorted(worlds))}); choose two of the same")
 

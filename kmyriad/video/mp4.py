@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-import os
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmyriad.errors import UsageError
+from kmyriad.runs.files import check_name, new_file, os_errors, remove_temporaries
 
 QUALITY = 7
 """Of 10; the encoder's own scale."""
@@ -22,20 +22,13 @@ logging.getLogger("imageio_ffmpeg").setLevel(logging.ERROR)
 def write_mp4(path: Path, frames: Iterable[NDArray[np.uint8]], fps: float) -> int:
     """Write `frames`, (height, width, 3) each and all of one even size, to `path`; returns how many there were."""
     _check_encoder()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    check_name(path)
+    with os_errors(f"write the video {path}", "free some space or choose another --out"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch()  # says more than the encoder about a folder that cannot be written to
-        count = _encode(temporary, frames, fps)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write the video {path}: {error.strerror or error}; free some space or choose another --out"
-        ) from error
-    finally:
-        if temporary.parent.is_dir():
-            temporary.unlink(missing_ok=True)
-    return count
+        remove_temporaries(path.parent)
+        with new_file(path) as temporary:
+            temporary.touch()  # says more than the encoder about a folder that cannot be written to
+            return _encode(temporary, frames, fps)
 
 
 def _encode(path: Path, frames: Iterable[NDArray[np.uint8]], fps: float) -> int:

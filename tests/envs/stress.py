@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from kmyriad.envs.vector_env import MujocoVectorEnv
+from kmyriad.envs.vector_env import WorldVectorEnv
 
 Controller = Callable[[int, NDArray[np.float32]], NDArray[np.float64]]
 """From the step number and observations (n, 62) to actions (n, 8)."""
@@ -54,7 +54,7 @@ FASTEST, FASTEST_JOINT = 10.0, 30.0
 """Torso m/s and joint rad/s that healthy ants stay below, far from the bounds that mark divergence."""
 
 
-def assert_sound(env: MujocoVectorEnv, controller: Controller, steps: int, probes: int) -> None:
+def assert_physics_holds(env: WorldVectorEnv, controller: Controller, steps: int, probes: int) -> None:
     """Step and check: nobody diverges, no torso is ever below the ground or in a wall, no limb deep in either.
 
     Limbs are looked at in `probes` replicas, every tenth step.

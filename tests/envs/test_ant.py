@@ -3,8 +3,7 @@ import numpy as np
 import pytest
 import torch
 
-from kmyriad.envs.ant import FEATURES, LEGS, TURNING, mirror
-from kmyriad.envs.make import ant_world
+from kmyriad.envs.ant import FEATURES, LEGS, TURNING, ant_world, mirror
 from kmyriad.population.frames import Turns
 from tests.conftest import random_actions
 

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-from kmyriad.envs import IDS
+from kmyriad.envs import WORLDS
+from kmyriad.envs.goal import Annulus, draw_goals
+from kmyriad.envs.make import make_world
 from kmyriad.errors import UsageError
 from tests.conftest import random_actions
 
@@ -56,7 +58,7 @@ def test_radius_is_a_setting_and_defaults_to_the_worlds(make_vec):
     assert env.step(np.zeros((1, 8)))[1][0] == 1.0
 
 
-@pytest.mark.parametrize("env_id", IDS.values())
+@pytest.mark.parametrize("env_id", [row.id for row in WORLDS.values()], ids=WORLDS)
 def test_no_goal_no_reward(env_id, make_vec):
     env = make_vec(env_id, 2)
     env.reset(seed=0)
@@ -78,10 +80,55 @@ def test_no_goal_no_reward(env_id, make_vec):
         ("kmyriad/AntEmpty-v0", {"goal": (1.0,)}, r"goal must be \(x, y\)"),
         ("kmyriad/AntEmpty-v0", {"goal": [(1.0, 0.0)] * 5}, "num_envs = 2"),
         ("kmyriad/AntEmpty-v0", {"goal": "there"}, "goal must be"),
-        ("kmyriad/AntEmpty-v0", {"goal_radius": 0.0}, "goal_radius must be above 0"),
+        ("kmyriad/AntEmpty-v0", {"goal_radius": 0.0}, "goal_radius must be between 1e-09 and 1e[+]09; got 0.0"),
     ],
 )
 def test_bad_goals_are_refused_in_one_sentence(env_id, settings, message, make_vec):
     with pytest.raises(UsageError, match=message) as error:
         make_vec(env_id, 2, **settings)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("env", WORLDS)
+@pytest.mark.parametrize("is_far", [False, True])
+def test_drawn_goals_of_every_world_can_be_set_and_lie_in_their_ring(env, is_far, make_vec):
+    world = make_world(env)
+    edge = world.terrain.half_size
+    annulus = Annulus(edge / 2, edge) if is_far else Annulus(0.0, edge / 2)
+    goals = draw_goals(world.terrain, annulus, 20, world.goal_radius)
+    distance = np.linalg.norm(goals - world.terrain.start, axis=1)
+    assert (distance >= max(annulus.inner, world.goal_radius)).all()
+    assert (distance <= annulus.outer).all()
+    make_vec(WORLDS[env].id, 20, goal=goals)  # raises where one cannot be reached
+
+
+def test_drawn_goals_are_even_over_the_area():
+    world = make_world("ant-empty")
+    goals = draw_goals(world.terrain, Annulus(3, 5), 4000, 0.5)
+    distance = np.linalg.norm(goals, axis=1)
+    assert (distance < 4).mean() == pytest.approx((16 - 9) / (25 - 9), abs=0.03)
+    assert np.abs(goals.mean(axis=0)).max() < 0.2
+
+
+def test_a_seed_gives_the_same_goals_again():
+    world = make_world("ant-maze")
+    one, same, other = (draw_goals(world.terrain, Annulus(2, 9), 5, world.goal_radius, seed) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("annulus", "count", "message"),
+    [
+        ((5, 3), 1, "0 <= inner < outer"),
+        ((0, float("inf")), 1, "0 <= inner < outer"),
+        ((500, 600), 1, "no 1 goals can be reached between 500 and 600 m"),
+        ((0, 0.1), 1, "no 1 goals can be reached"),
+        ((1, 5), 0, "at least 1"),
+    ],
+)
+def test_goals_that_cannot_be_drawn_are_refused_in_one_sentence(annulus, count, message):
+    world = make_world("ant-maze")
+    with pytest.raises(UsageError, match=message) as error:
+        draw_goals(world.terrain, Annulus(*annulus), count, world.goal_radius)
     assert "\n" not in str(error.value)

@@ -5,7 +5,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from kmyriad.envs import IDS
+from kmyriad.envs import WORLDS
 from kmyriad.errors import UsageError
 from tests.conftest import random_actions
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("_opengl")
 
 
 @pytest.mark.parametrize("camera", ["follow", "top"])
-@pytest.mark.parametrize("env_id", IDS.values(), ids=IDS.keys())
+@pytest.mark.parametrize("env_id", [row.id for row in WORLDS.values()], ids=WORLDS)
 def test_pictures_show_the_robot(env_id, camera):
     env = gymnasium.make(env_id, render_mode="rgb_array", camera=camera, width=240, height=160)
     env.reset(seed=0)
@@ -65,7 +65,8 @@ def test_rendering_changes_no_number(make_vec):
     [
         ({"render_mode": "human"}, "render_mode must be None or 'rgb_array'"),
         ({"camera": "tpo"}, "unknown camera 'tpo' .did you mean 'top'"),
-        ({"width": 0}, "at least 1 pixel"),
+        ({"width": 0}, "width must be between 1 and 8192; got 0"),
+        ({"height": 9000}, "height must be between 1 and 8192; got 9000"),
     ],
 )
 def test_bad_settings_are_refused(settings, message, make_vec):

@@ -2,7 +2,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from kmyriad.envs.make import ant_world
+from kmyriad.envs.ant import ant_world
 from kmyriad.envs.maze import generate_maze
 from kmyriad.envs.terrain import BORDER, TERRAINS, TILE
 

@@ -5,6 +5,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from kmyriad.envs.make import make_world
+from kmyriad.envs.vector_env import WorldVectorEnv
 from kmyriad.errors import UsageError
 
 UNSTABLE = {"armature": 1e-6, "timestep": 0.2, "horizon": 40}
@@ -120,29 +122,53 @@ def test_bad_actions_are_refused_in_one_sentence(actions, message, make_vec):
     ("env_id", "num_envs", "settings", "message"),
     [
         ("AntEmpty", 0, {}, "num_envs must be at least 1; got 0"),
-        ("AntEmpty", 1, {"threads": 0}, "threads must be at least 1"),
+        ("AntEmpty", 1, {"threads": 0}, "threads must be between 1 and 4096; got 0"),
         ("AntEmpty", 1, {"size": 4}, "size must be an odd number"),
         ("AntMaze", 1, {"size": 1}, "size must be an odd number of at least 3"),
         ("AntEmpty", 1, {"terrain": "pyramide"}, "unknown terrain 'pyramide' .did you mean 'pyramid'"),
         ("AntEmpty", 1, {"map": "u"}, "map goes with terrain 'maze' only"),
         ("AntMaze", 1, {"map": "larg"}, "did you mean 'large'"),
-        ("AntEmpty", 1, {"armature": -1.0}, "armature must be a number above 0; got -1.0"),
-        ("AntEmpty", 1, {"density": 0.0}, "density must be"),
-        ("AntEmpty", 1, {"timestep": float("nan")}, "timestep must be"),
-        ("AntEmpty", 1, {"decimation": 0}, "decimation must be at least 1"),
-        ("AntEmpty", 1, {"horizon": 0}, "horizon must be at least 1"),
-        ("AntEmpty", 1, {"reset_noise": -0.1}, "reset_noise must be 0"),
-        ("AntEmpty", 1, {"terrain_seed": -1}, "terrain_seed must be 0 or above"),
+        ("AntEmpty", 1, {"armature": -1.0}, "armature must be between 1e-09 and 1000; got -1.0"),
+        ("AntEmpty", 1, {"density": 0.0}, "density must be between 1e-06 and 1e[+]06; got 0.0"),
+        ("AntEmpty", 1, {"timestep": float("nan")}, "timestep must be a finite number; got nan"),
+        ("AntEmpty", 1, {"decimation": 0}, "decimation must be between 1 and 10000; got 0"),
+        ("AntEmpty", 1, {"horizon": 0}, "horizon must be between 1 and 1e[+]07; got 0"),
+        ("AntEmpty", 1, {"reset_noise": -0.1}, "reset_noise must be between 0 and 1000; got -0.1"),
+        ("AntEmpty", 1, {"terrain_seed": -1}, "terrain_seed must be between 0 and .*; got -1"),
         ("AntEmpty", 1, {"armatur": 0.1}, "unknown setting 'armatur' .did you mean 'armature'"),
         ("AntEmpty", 1, {"autoreset_mode": "sometimes"}, "autoreset_mode must be one of"),
         ("PointMaze", 1, {"map": "rign"}, "did you mean 'ring'"),
         ("PointMaze", 1, {"start": (0, 0)}, "start cell must be a free cell"),
+        ("PointMaze", 1, {"start": (1, 1, 1)}, r"start must have 2 values; got \(1, 1, 1\)"),
+        ("PointMaze", 1, {"start": 3}, "start must be a list; got 3"),
+        ("AntEmpty", 1, {"horizon": "long"}, "horizon must be a whole number; got 'long'"),
+        ("AntEmpty", 1, {"horizon": 10**400}, "horizon must be a whole number; got 1000"),
+        ("AntEmpty", 1, {"density": float("inf")}, "density must be a finite number; got inf"),
+        ("AntEmpty", 1, {"size": 3.5}, "size must be a whole number; got 3.5"),
+        ("AntEmpty", 1, {"density": True}, "density must be a finite number; got True"),
+        ("AntEmpty", 1, {"terrain": 3}, "terrain must be text; got 3"),
+        ("AntEmpty", 1, {"ends_at_goal": 1}, "ends_at_goal must be true or false; got 1"),
+        ("AntEmpty", 1, {"horizon": 3, "max_episode_steps": 3}, "are the same thing here; give horizon only"),
     ],
 )
 def test_bad_settings_are_refused_in_one_sentence(env_id, num_envs, settings, message, make_vec):
     with pytest.raises(UsageError, match=message) as error:
         make_vec(f"kmyriad/{env_id}-v0", num_envs, **settings)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_envs": 0}, "num_envs must be at least 1; got 0"),
+        ({"threads": 0}, "threads must be at least 1 .or None for all cores.; got 0"),
+        ({"goal_radius": 0.0}, "goal_radius must be above 0 metres; got 0.0"),
+        ({"width": 0}, "at least 1 pixel; got 0 x 480"),
+    ],
+)
+def test_an_engine_around_ones_own_world_refuses_bad_settings(settings, message):
+    with pytest.raises(UsageError, match=message):
+        WorldVectorEnv(make_world("point-maze"), **{"num_envs": 1} | settings)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from kmyriad.envs import IDS
+from kmyriad.envs import WORLDS
 from kmyriad.envs.goal import Annulus, draw_goals
 from tests.conftest import random_actions
 
-ALL = pytest.mark.parametrize("env_id", IDS.values(), ids=IDS.keys())
+ALL = pytest.mark.parametrize("env_id", [row.id for row in WORLDS.values()], ids=WORLDS)
 
 
 @ALL

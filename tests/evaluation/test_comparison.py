@@ -7,10 +7,11 @@ import pytest
 
 import kmyriad
 from kmyriad.cli import main
+from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
 from kmyriad.evaluation.comparison import compare, jumpstart_values
-from kmyriad.evaluation.evaluate import Evaluation, evaluate
+from kmyriad.evaluation.evaluate import Evaluation, evaluate, stored_evaluation
 from kmyriad.rollout.collect import Visits
-from kmyriad.runs.run import open_run
+from kmyriad.runs.run import create_run, open_run
 from tests.cli.test_cli import kmyriad as command
 
 T_OF_2_RUNS, T_OF_3_RUNS = 12.7062047362, 4.3026527297
@@ -22,42 +23,43 @@ SUCCESS = [None, 0.0, 0.2, 0.4, 0.6, 0.8] + [0.9] * 10
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory):
     """Two runs that differ in their seed, with small stored evaluations."""
-    settings = {"agents": 2, "replicas": 4, "horizon": 20, "epochs": 1, "trunk": (8,), "adapter": 8, "threads": 1}
+    settings = {"agents": 2, "replicas": 4, "horizon": 20, "rollout_steps": None, "total_steps": 80, "threads": 1}
+    settings |= {"trunk_hidden": (8,), "agent_hidden": 8}
     folder = tmp_path_factory.mktemp("runs")
     runs = [kmyriad.pretrain("point-maze", seed=seed, out=folder / f"seed-{seed}", **settings) for seed in (0, 1)]
     for run in runs:
-        evaluate(run, episodes=4, threads=1)
+        evaluate(run, episodes=300, threads=1)
     return runs
 
 
-def written_run(path, rows, **config):
+def written_run(path, rows, config):
     """A run folder made by hand."""
-    (path / "checkpoints").mkdir(parents=True)
-    (path / "config.json").write_text(json.dumps(config))
-    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = create_run(path, config)
+    run.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return open_run(path)
 
 
-def jumpstart(path, success=SUCCESS, steps=1000, **config):
+def jumpstart(path, success=SUCCESS, steps=1000, **settings):
     rows = [
-        {"epoch": epoch, "env_steps": epoch * steps, "success": value, "return": 0.0}
-        for epoch, value in enumerate(success, start=1)
+        {"iteration": iteration, "env_steps": iteration * steps, "success": value, "return": 0.0}
+        for iteration, value in enumerate(success, start=1)
     ]
-    config = {"env": "ant-empty", "goal": [6, 3], "init": "best", "seed": 0} | config
-    return written_run(path, rows, command="jumpstart", **config)
+    settings = {"env": "ant-empty", "goal": [6, 3], "horizon": 100} | settings
+    return written_run(path, rows, with_settings(JumpstartConfig(), settings))
 
 
-def pretraining(path, **config):
-    rows = [{"epoch": epoch, "env_steps": epoch * 1000, "entropy": 1.0 + epoch} for epoch in (1, 2, 3)]
-    return written_run(
-        path, rows, **{"env": "ant-maze", "update": "reinforce", "agents": 2, "horizon": 100, "seed": 0, **config}
-    )
+def pretraining(path, **settings):
+    rows = [
+        {"iteration": iteration, "env_steps": iteration * 1000, "entropy": 1.0 + iteration} for iteration in (1, 2, 3)
+    ]
+    settings = {"env": "ant-maze", "update": "reinforce", "agents": 2, "horizon": 100} | settings
+    return written_run(path, rows, with_settings(PretrainConfig(), settings))
 
 
 def looked_at(entropies, env_steps=5000):
     """What stands for evaluations: run name to entropy."""
     visits = Visits(np.zeros((2, 3, 4, 2), np.float32), None, np.ones((2, 3, 4), bool))
-    kl = {"kl_between_heads": [1.0, 2.0], "kl_floor": 0.25}
+    kl = {"kl_between_agents": [1.0, 2.0], "kl_floor": 0.25}
     return lambda run: Evaluation(visits, {"entropy": entropies[run.name], "env_steps": env_steps, **kl})
 
 
@@ -66,8 +68,8 @@ def test_the_real_command_gives_the_mean_and_interval_of_the_stored_evaluations(
     shown = command("compare", *names, "--json", "c.json", "--figures", "figures", folder=tmp_path).stdout
     (group,) = json.loads((tmp_path / "c.json").read_text())["pretraining"]
     assert (group["env"], group["update"], group["agents"]) == ("point-maze decimation=5", "actor_critic", 2)
-    stored = [evaluate(run, episodes=4, threads=1).measures for run in seeds]
-    for name, of in (("entropy", float), ("kl_between_heads", np.mean), ("kl_floor", float), ("covered_cells", float)):
+    stored = [stored_evaluation(run).measures for run in seeds]
+    for name, of in (("entropy", float), ("kl_between_agents", np.mean), ("kl_floor", float), ("covered_cells", float)):
         a, b = (of(measures[name]) for measures in stored)
         found = group["measures"][name]
         assert found["values"] == [a, b]
@@ -75,6 +77,7 @@ def test_the_real_command_gives_the_mean_and_interval_of_the_stored_evaluations(
         assert found["margin"] == pytest.approx(T_OF_2_RUNS * abs(a - b) / 2)
         form = ".0f" if name == "covered_cells" else ".2f"
         assert f"{found['mean']:{form}} ± {found['margin']:{form}}" in shown
+    assert [found["values"] for name, found in group["measures"].items() if name == "episodes"] == [[300, 300]]
     assert group["doubts"] == []
     assert shown.startswith("2 pretraining runs in 1 group: mean ± 95 % interval.")
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
@@ -96,14 +99,26 @@ def test_runs_are_grouped_by_world_update_and_agents(tmp_path):
     assert [[run.name for run in group.runs] for group in groups] == [["d"], ["a", "c"], ["b"], ["f"], ["e"]]
     assert groups[1].mean("entropy").count == 2
     assert groups[1].mean("covered_cells") is None
-    assert groups[0].mean("kl_between_heads").mean == 1.5
-    assert groups[0].mean("kl_between_heads").margin is None
+    assert groups[0].mean("kl_between_agents").mean == 1.5
+    assert groups[0].mean("kl_between_agents").margin is None
 
 
 def test_what_makes_a_mean_questionable_is_told(tmp_path):
-    runs = [pretraining(tmp_path / "a"), pretraining(tmp_path / "b", horizon=600)]
+    runs = [pretraining(tmp_path / "a"), pretraining(tmp_path / "b", horizon=600, features=["x"])]
     (group,) = compare(runs, looked_at({"a": 1.0, "b": 2.0})).pretraining
-    assert group.doubts == ["its runs differ in horizon: 100, 600", "some of its runs have the same seed"]
+    assert group.doubts == [
+        "its runs differ in horizon: 100, 600",
+        "its runs differ in features: ('x',), ()",
+        "some of its runs have the same seed",
+    ]
+    runs = [jumpstart(tmp_path / "c", goal=(1, 2)), jumpstart(tmp_path / "d", source="x"), jumpstart(tmp_path / "e")]
+    assert compare(runs).jumpstarts[0].doubts == []  # other goals and sources are other seeds
+    runs = [jumpstart(tmp_path / "f"), jumpstart(tmp_path / "g", horizon=50, steps=500)]
+    assert compare(runs).jumpstarts[0].doubts == [
+        "its runs differ in horizon: 100, 50",
+        "its runs differ in env_steps: 16,000, 8,000",
+        "some of its runs have the same seed",
+    ]
 
 
 def test_success_of_a_jumpstart(tmp_path):
@@ -111,7 +126,7 @@ def test_success_of_a_jumpstart(tmp_path):
     assert values["final_success"] == pytest.approx(0.9)
     heights = [0.0, 0.2, 0.4, 0.6, 0.8] + [0.9] * 10
     assert values["area"] == pytest.approx((sum(heights) - 0.45) / 16)  # from no success at step 0
-    assert values["steps_to_half"] == 7000  # the mean of five epochs
+    assert values["steps_to_half"] == 7000  # the mean of five iterations
     assert values["env_steps"] == 16_000
 
 

@@ -11,7 +11,8 @@ from PIL import Image
 from scipy import stats
 
 from kmyriad import UsageError, figures
-from kmyriad.envs.make import ant_world, point_maze_world
+from kmyriad.envs.ant import ant_world
+from kmyriad.envs.point_maze import point_maze_world
 from kmyriad.figures import colours, ground
 
 STEPS = np.arange(1, 21) * 25_000
@@ -27,10 +28,10 @@ def group(count, level=4.0, y="entropy", x="env_steps", steps=STEPS, seed=0):
     return [rows(level + 0.1 * rng.standard_normal(len(steps)), x, y, steps) for _ in range(count)]
 
 
-def visits(heads, world, spread=1.5, seed=0):
-    """(heads, 4, 50, 2), random walks off the start."""
+def visits(agents, world, spread=1.5, seed=0):
+    """(agents, 4, 50, 2), random walks off the start."""
     rng = np.random.default_rng(seed)
-    walk = 0.1 * spread * rng.standard_normal((heads, 4, 50, 2)).cumsum(axis=2)
+    walk = 0.1 * spread * rng.standard_normal((agents, 4, 50, 2)).cumsum(axis=2)
     return (walk + world.terrain.start).astype(np.float32)
 
 
@@ -105,7 +106,7 @@ def test_groups_and_seeds_without_data_are_told_in_the_legend():
         "empty (no data)",
     ]
     assert [to_hex(line.get_color()) for line in lines(figure)] == [
-        to_hex(figures.head_colour(index, 4)) for index in (0, 1)
+        to_hex(figures.agent_colour(index, 4)) for index in (0, 1)
     ]
 
 
@@ -134,7 +135,7 @@ def test_axes_have_names_and_units():
     figure = figures.entropy_curves({"a": group(1, steps=STEPS * 100)})
     assert figure.axes[0].get_xlabel() == "environment steps (millions)"
     assert figure.axes[0].get_ylabel() == "state entropy (nats)"
-    figure = figures.entropy_curves({"a": group(1, x="epoch", steps=np.arange(1, 9))}, x="epoch")
+    figure = figures.entropy_curves({"a": group(1, x="iteration", steps=np.arange(1, 9))}, x="iteration")
     assert figure.axes[0].get_xlabel() == "updates"
 
 
@@ -150,32 +151,32 @@ def test_budgets_far_apart_are_on_a_logarithmic_axis_with_the_budgets_as_ticks()
 # Maps
 
 
-@pytest.mark.parametrize(("heads", "columns"), [(1, 1), (2, 2), (10, 5), (50, 10)])
-def test_heat_maps_one_per_head_with_shared_extent_and_colours(heads, columns):
-    figure = figures.head_heatmaps(visits(heads, WORLDS["maze"]), WORLDS["maze"])
+@pytest.mark.parametrize(("agents", "columns"), [(1, 1), (2, 2), (10, 5), (50, 10)])
+def test_heat_maps_one_per_agent_with_shared_extent_and_colours(agents, columns):
+    figure = figures.agent_heatmaps(visits(agents, WORLDS["maze"]), WORLDS["maze"])
     maps = panels(figure)
-    assert len(maps) == heads
+    assert len(maps) == agents
     assert len({round(axes.get_position().x0, 6) for axes in maps}) == columns
     assert {(axes.get_xlim(), axes.get_ylim()) for axes in maps} == {((-22, 22), (-22, 22))}
     assert len({axes.images[-1].norm for axes in maps}) == 1
     assert {"x (m)", "y (m)"} <= {text.get_text() for text in figure.texts}
-    for head, axes in enumerate(maps):
-        assert axes.get_title() == (f"head {head}" if heads <= 10 else str(head))
-        assert to_hex(axes.spines["left"].get_edgecolor()) == figures.head_colour(head, heads).lower()
+    for agent, axes in enumerate(maps):
+        assert axes.get_title() == (f"agent {agent}" if agents <= 10 else str(agent))
+        assert to_hex(axes.spines["left"].get_edgecolor()) == figures.agent_colour(agent, agents).lower()
 
 
 def test_a_heat_map_is_a_density():
     world = WORLDS["empty"]
     xy = visits(2, world, spread=10)
-    sound = np.ones(xy.shape[:3], bool)
-    sound[1, :, 25:] = False
+    valid = np.ones(xy.shape[:3], bool)
+    valid[1, :, 25:] = False
     xy[1, :, 25:] = 1e6  # a simulation that blew up
-    for head, axes in enumerate(panels(figures.head_heatmaps(xy, world, sound))):
+    for agent, axes in enumerate(panels(figures.agent_heatmaps(xy, world, valid))):
         density = axes.images[-1].get_array().filled(0)
         (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
         cell = (right - left) * (high - low) / density.size
         assert density.sum() * cell == pytest.approx(1)
-        for x, y in xy[head][sound[head]]:
+        for x, y in xy[agent][valid[agent]]:
             row = int((y - low) / (high - low) * density.shape[0])
             column = int((x - left) / (right - left) * density.shape[1])
             assert density[row, column] > 0
@@ -184,29 +185,29 @@ def test_a_heat_map_is_a_density():
 def test_no_cell_of_a_heat_map_lies_across_a_wall():
     for name in ("maze", "point"):
         world = WORLDS[name]
-        (axes,) = panels(figures.head_heatmaps(visits(1, world, 0.3), world))
+        (axes,) = panels(figures.agent_heatmaps(visits(1, world, 0.3), world))
         cells = axes.images[-1].get_array().shape[1] / world.terrain.walls.cells.shape[1]
         assert cells == int(cells)
 
 
-def test_a_head_without_sound_states_has_an_empty_map():
+def test_an_agent_without_valid_states_has_an_empty_map():
     xy = visits(2, WORLDS["empty"])
-    sound = np.ones(xy.shape[:3], bool)
-    sound[1] = False
-    full, empty = panels(figures.head_heatmaps(xy, WORLDS["empty"], sound))
+    valid = np.ones(xy.shape[:3], bool)
+    valid[1] = False
+    full, empty = panels(figures.agent_heatmaps(xy, WORLDS["empty"], valid))
     assert full.images[-1].get_array().count() > 0
     assert empty.images[-1].get_array().count() == 0
 
 
-def test_one_state_of_one_head_comes_out():
+def test_one_state_of_one_agent_comes_out():
     """One cell of 1 m^2: the density 1 is both the lowest and the highest."""
-    (axes,) = panels(figures.head_heatmaps(np.zeros((1, 1, 1, 2)), WORLDS["empty"], extent=(-20, 20, -20, 20)))
+    (axes,) = panels(figures.agent_heatmaps(np.zeros((1, 1, 1, 2)), WORLDS["empty"], extent=(-20, 20, -20, 20)))
     assert axes.images[-1].get_array().compressed().tolist() == [1]
     assert axes.images[-1].norm.vmin == pytest.approx(0.1)
     figures.visitation_map(np.zeros((1, 1, 1, 2)), WORLDS["empty"])
 
 
-def test_the_visitation_map_has_every_head_in_its_colour():
+def test_the_visitation_map_has_every_agent_in_its_colour():
     world = WORLDS["point"]
     xy = visits(10, world, 0.3)
     figure = figures.visitation_map(xy, world)
@@ -217,15 +218,15 @@ def test_the_visitation_map_has_every_head_in_its_colour():
         for place, colour in zip(points.get_offsets(), points.get_facecolors(), strict=True)
     }
     asked = {
-        (*place.tolist(), figures.head_colour(head, 10).lower())
-        for head in range(10)
-        for place in xy[head].reshape(-1, 2)
+        (*place.tolist(), figures.agent_colour(agent, 10).lower())
+        for agent in range(10)
+        for place in xy[agent].reshape(-1, 2)
     }
     assert drawn == asked
     legend = figure.legends[0]
-    assert [text.get_text() for text in legend.get_texts()] == [str(head) for head in range(10)]
+    assert [text.get_text() for text in legend.get_texts()] == [str(agent) for agent in range(10)]
     assert [to_hex(handle.get_color()) for handle in legend.legend_handles] == [
-        figures.head_colour(head, 10).lower() for head in range(10)
+        figures.agent_colour(agent, 10).lower() for agent in range(10)
     ]
 
 
@@ -235,16 +236,16 @@ def test_the_visitation_map_of_many_states_is_a_sample():
     assert max(len(collection.get_offsets()) for collection in axes.collections) == 30_000
 
 
-@pytest.mark.parametrize("make", [figures.head_heatmaps, figures.visitation_map])
+@pytest.mark.parametrize("make", [figures.agent_heatmaps, figures.visitation_map])
 @pytest.mark.parametrize(
     ("xy", "settings", "message"),
     [
         (None, {}, "no x and y"),
         (np.zeros((2, 3, 2)), {}, r"got \(2, 3, 2\)"),
-        (np.zeros((0, 1, 1, 2)), {}, "at least one head"),
-        (np.zeros((2, 1, 1, 2)), {"sound": np.zeros((2, 1, 1), bool)}, "no state is sound"),
-        (np.zeros((2, 1, 1, 2)), {"sound": np.ones((2, 1), bool)}, "sound must be"),
-        (np.full((2, 1, 1, 2), np.nan), {}, "no state is sound"),
+        (np.zeros((0, 1, 1, 2)), {}, "at least one agent"),
+        (np.zeros((2, 1, 1, 2)), {"valid": np.zeros((2, 1, 1), bool)}, "no state is valid"),
+        (np.zeros((2, 1, 1, 2)), {"valid": np.ones((2, 1), bool)}, "valid must be"),
+        (np.full((2, 1, 1, 2), np.nan), {}, "no state is valid"),
         (np.zeros((2, 1, 1, 2)), {"extent": (1, 0, 0, 1)}, "extent must be"),
         (np.zeros((2, 1, 1, 2)), {"width": 0.5}, "width"),
     ],
@@ -256,7 +257,7 @@ def test_maps_that_cannot_be_drawn_are_told(make, xy, settings, message):
 
 def test_a_heat_map_of_an_extent_nobody_was_in_is_told():
     with pytest.raises(UsageError, match="within the extent"):
-        figures.head_heatmaps(visits(1, WORLDS["empty"]), WORLDS["empty"], extent=(100, 110, 100, 110))
+        figures.agent_heatmaps(visits(1, WORLDS["empty"]), WORLDS["empty"], extent=(100, 110, 100, 110))
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -355,13 +356,13 @@ def test_the_kl_matrix_shows_and_writes_every_pair():
     assert written == {(1, 0): "1.23", (0, 1): "-0.05", (2, 1): "12.3", (0, 2): "123", (1, 2): "0.50"}
     for strip in axes.collections:
         assert [to_hex(colour) for colour in strip.get_facecolors()] == [
-            figures.head_colour(head, 3).lower() for head in range(3)
+            figures.agent_colour(agent, 3).lower() for agent in range(3)
         ]
 
 
-@pytest.mark.parametrize(("heads", "written"), [(1, 0), (12, 132), (13, 0)])
-def test_kl_numbers_up_to_twelve_heads(heads, written):
-    assert len(figures.kl_matrix(np.ones((heads, heads))).axes[0].texts) == written
+@pytest.mark.parametrize(("agents", "written"), [(1, 0), (12, 132), (13, 0)])
+def test_kl_numbers_up_to_twelve_agents(agents, written):
+    assert len(figures.kl_matrix(np.ones((agents, agents))).axes[0].texts) == written
 
 
 @pytest.mark.parametrize("kl", [np.zeros((2, 3)), np.zeros(4), np.zeros((0, 0))])
@@ -374,18 +375,18 @@ def test_kl_must_be_square(kl):
 
 
 def test_colours_differ_for_every_eye_and_do_not_depend_on_the_count():
-    assert [figures.head_colour(head, 8) for head in range(8)] == list(colours.OKABE_ITO)
-    assert figures.head_colour(7, 8) == figures.head_colour(7, 50)
-    assert figures.head_colour(64, 65) == figures.head_colour(0, 65)
-    rgb = np.array([to_rgb(figures.head_colour(head, 50)) for head in range(50)])
+    assert [figures.agent_colour(agent, 8) for agent in range(8)] == list(colours.OKABE_ITO)
+    assert figures.agent_colour(7, 8) == figures.agent_colour(7, 50)
+    assert figures.agent_colour(64, 65) == figures.agent_colour(0, 65)
+    rgb = np.array([to_rgb(figures.agent_colour(agent, 50)) for agent in range(50)])
     for eye in colours.EYES:
         seen = colours.seen_by(rgb, eye)
         for count, least in ((10, 0.07), (50, 0.04)):
             pairs = [np.linalg.norm(a - b) for a, b in itertools.combinations(seen[:count], 2)]
             assert min(pairs) > least
-    for head in (-1, 3):
+    for agent in (-1, 3):
         with pytest.raises(UsageError, match="between 0 and 2"):
-            figures.head_colour(head, 3)
+            figures.agent_colour(agent, 3)
 
 
 # Looks
@@ -411,14 +412,14 @@ def samples(width):
     yield figures.entropy_curves(three, width=width)
     yield figures.success_curves(three, y="entropy", width=width)
     yield figures.entropy_by_budget(budgets, width=width)
-    for heads, world in ((2, "point"), (10, "empty"), (50, "maze")):
-        if heads == 50 and width == figures.FULL:
+    for agents, world in ((2, "point"), (10, "empty"), (50, "maze")):
+        if agents == 50 and width == figures.FULL:
             continue  # slow, and narrower is harder
-        xy = visits(heads, WORLDS[world])
-        yield figures.head_heatmaps(xy, WORLDS[world], width=width)
+        xy = visits(agents, WORLDS[world])
+        yield figures.agent_heatmaps(xy, WORLDS[world], width=width)
         yield figures.visitation_map(xy, WORLDS[world], width=width)
-    for heads in (10, 12, 50):
-        yield figures.kl_matrix(rng.uniform(-1, 9, (heads, heads)), width=width)
+    for agents in (10, 12, 50):
+        yield figures.kl_matrix(rng.uniform(-1, 9, (agents, agents)), width=width)
     yield figures.goal_map(rng.normal(size=(5, 2)), WORLDS["cave"], [0, 1, 0.5, np.nan, 1], width=width)
     yield figures.goal_map(rng.normal(size=(5, 2)), WORLDS["pyramid"], width=width)
 

@@ -67,14 +67,14 @@ def test_bad_points_are_refused() -> None:
         kl_divergence(good, good[:1])
 
 
-def test_each_head_against_the_others() -> None:
+def test_each_agent_against_the_others() -> None:
     clouds = [normal(1, 400, 2), normal(2, 300, 2), normal(3, 200, 2, 4.0)]
     result = kl_to_others(clouds)
     assert result.shape == (3,)
     assert result[0] == kl_divergence(clouds[0], np.concatenate([clouds[1], clouds[2]]))
     assert result[1] == kl_divergence(clouds[1], np.concatenate([clouds[0], clouds[2]]))
     assert result[2] == kl_divergence(clouds[2], np.concatenate([clouds[0], clouds[1]]))
-    assert result[2] > 3 > 1 > result[0], "the far head differs most"
+    assert result[2] > 3 > 1 > result[0], "the far agent differs most"
 
 
 def test_clouds_may_be_one_array() -> None:
@@ -83,7 +83,7 @@ def test_clouds_may_be_one_array() -> None:
     assert (pairwise_kl(clouds) == pairwise_kl(list(clouds))).all()
 
 
-def test_one_head_has_nothing_to_compare() -> None:
+def test_one_agent_has_nothing_to_compare() -> None:
     result = kl_to_others([normal(1, 40, 2)])
     assert result.shape == (1,)
     assert np.isnan(result).all()

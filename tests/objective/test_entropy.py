@@ -202,9 +202,9 @@ def relative_error(ours: NDArray[np.float64], expected: NDArray[np.float64]) -> 
 
 
 class Population:
-    """Linear-Gaussian heads and the trajectories they make in a small world: heads x trajectories x steps."""
+    """Linear-Gaussian agents and the trajectories they make in a small world: agents x trajectories x steps."""
 
-    heads, trajectories, steps, state_size, action_size = 3, 5, 12, 3, 2
+    agents, trajectories, steps, state_size, action_size = 3, 5, 12, 3, 2
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -212,16 +212,16 @@ class Population:
         def normal(*shape: int) -> torch.Tensor:
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-        self.gains = (0.3 * normal(self.heads, self.state_size, self.action_size)).requires_grad_()
-        self.biases = (0.3 * normal(self.heads, self.action_size)).requires_grad_()
-        self.log_deviations = (0.1 * normal(self.heads, self.action_size)).requires_grad_()
+        self.gains = (0.3 * normal(self.agents, self.state_size, self.action_size)).requires_grad_()
+        self.biases = (0.3 * normal(self.agents, self.action_size)).requires_grad_()
+        self.log_deviations = (0.1 * normal(self.agents, self.action_size)).requires_grad_()
         push = normal(self.action_size, self.state_size)
-        state = torch.zeros(self.heads, self.trajectories, self.state_size, dtype=torch.float64)
+        state = torch.zeros(self.agents, self.trajectories, self.state_size, dtype=torch.float64)
         states, actions, particles = [], [], []
         with torch.no_grad():
             for _ in range(self.steps):
                 mean, deviation = self._policy(state[:, :, None])
-                action = mean[:, :, 0] + deviation[:, :, 0] * normal(self.heads, self.trajectories, self.action_size)
+                action = mean[:, :, 0] + deviation[:, :, 0] * normal(self.agents, self.trajectories, self.action_size)
                 states.append(state)
                 actions.append(action)
                 state = 0.9 * state + 0.2 * torch.tanh(action @ push)
@@ -234,11 +234,11 @@ class Population:
         return [self.gains, self.biases, self.log_deviations]
 
     def _policy(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        mean = torch.einsum("hnts,hsa->hnta", states, self.gains) + self.biases[:, None, None]
+        mean = torch.einsum("mnts,msa->mnta", states, self.gains) + self.biases[:, None, None]
         return mean, self.log_deviations.exp()[:, None, None].expand_as(mean)
 
     def log_probabilities(self) -> torch.Tensor:
-        """(heads, trajectories, steps)."""
+        """(agents, trajectories, steps)."""
         mean, deviation = self._policy(self.states)
         return -(0.5 * ((self.actions - mean) / deviation) ** 2 + deviation.log() + 0.5 * math.log(2 * math.pi)).sum(-1)
 
@@ -247,8 +247,8 @@ def test_policy_gradient_on_particle_rewards_is_the_gradient_of_the_entropy() ->
     population = Population()
     neighbours = nearest_neighbours(population.particles.reshape(-1, 3).numpy(), 4)
     number = len(neighbours.indices)
-    head = np.arange(number) // (population.trajectories * population.steps)
-    assert (head[:, None] != head[neighbours.indices]).mean() > 0.2, "neighbourhoods must cross heads"
+    agent = np.arange(number) // (population.trajectories * population.steps)
+    assert (agent[:, None] != agent[neighbours.indices]).mean() > 0.2, "neighbourhoods must cross agents"
 
     log_probabilities = population.log_probabilities()
     log_weights = (log_probabilities - log_probabilities.detach()).cumsum(-1).reshape(-1)
@@ -260,8 +260,8 @@ def test_policy_gradient_on_particle_rewards_is_the_gradient_of_the_entropy() ->
     gradients = torch.autograd.grad((population.log_probabilities() * to_go).sum() / number, population.parameters)
 
     for ours, exact in zip(gradients, expected, strict=True):
-        for of_head, exact_of_head in zip(ours, exact, strict=True):
-            assert relative_error(of_head.numpy(), exact_of_head.numpy()) < 1e-4
+        for of_agent, exact_of_agent in zip(ours, exact, strict=True):
+            assert relative_error(of_agent.numpy(), exact_of_agent.numpy()) < 1e-4
 
 
 def test_gradient_raises_the_entropy() -> None:

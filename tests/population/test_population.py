@@ -8,7 +8,7 @@ from torch.distributions import Categorical, Independent, Normal
 
 from kmyriad.errors import UsageError
 from kmyriad.population.distributions import action_spec
-from kmyriad.population.population import Population
+from kmyriad.population.population import AgentPolicy, Population
 from tests.conftest import are_one_policy
 
 BOX = action_spec(gymnasium.spaces.Box(-1, 1, (3,), np.float32))
@@ -16,7 +16,7 @@ CHOICE = action_spec(gymnasium.spaces.Discrete(4))
 
 
 def population(agents=3, actions=BOX, **settings) -> Population:
-    return Population(agents, 6, actions, trunk=(16, 8), adapter=8, seed=1, **settings)
+    return Population(agents, 6, actions, trunk_hidden=(16, 8), agent_hidden=8, seed=1, **settings)
 
 
 def test_sizes_are_the_papers_by_default():
@@ -28,19 +28,19 @@ def test_sizes_are_the_papers_by_default():
     assert shapes["output_weight"] == (10, 256, 16)
 
 
-def test_one_forward_pass_equals_a_loop_over_heads():
+def test_one_forward_pass_equals_a_loop_over_agents():
     net = population()
     observations = torch.randn(3, 5, 6)
     policy = net(observations)
-    for head in range(3):
-        alone = net.head(head)(observations[head])
-        torch.testing.assert_close(alone.mean, policy.mean[head])
-        torch.testing.assert_close(alone.log_sigma, policy.log_sigma[head])
-        few = net.select([head])(observations[head : head + 1])
-        torch.testing.assert_close(few.mean[0], policy.mean[head])
+    for agent in range(3):
+        alone = net.agent(agent)(observations[agent])
+        torch.testing.assert_close(alone.mean, policy.mean[agent])
+        torch.testing.assert_close(alone.log_std, policy.log_std[agent])
+        few = net.select([agent])(observations[agent : agent + 1])
+        torch.testing.assert_close(few.mean[0], policy.mean[agent])
 
 
-def test_heads_differ_and_the_seed_decides():
+def test_agents_differ_and_the_seed_decides():
     observations = torch.randn(1, 4, 6).expand(3, 4, 6)
     means = population()(observations).mean
     assert not torch.allclose(means[0], means[1])
@@ -94,7 +94,7 @@ def test_without_own_adapters_agents_differ_by_biases_and_output_layers_only():
 
 @pytest.mark.parametrize("own_adapters", [True, False])
 @pytest.mark.parametrize(("directions", "rate"), [(None, 0.0), (torch.randn(3, 2), 0.0), (torch.randn(3, 2), 0.2)])
-def test_heads_of_agents_with_something_in_common_act_the_same_on_their_own(directions, rate, own_adapters):
+def test_agents_with_something_in_common_act_the_same_on_their_own(directions, rate, own_adapters):
     net = population(own_rate=0.1, own_adapters=own_adapters, directions=directions, direction_rate=rate)
     observations = torch.randn(3, 5, 6)
     for parameter in net.parameters():
@@ -105,23 +105,23 @@ def test_heads_of_agents_with_something_in_common_act_the_same_on_their_own(dire
     assert chosen.directions is None
     torch.testing.assert_close(net(observations, net.agents_layers()).mean, means)
     torch.testing.assert_close(chosen(observations[[2, 0]]).mean, means[[2, 0]])
-    torch.testing.assert_close(net.head(1)(observations[1]).mean, means[1])
+    torch.testing.assert_close(net.agent(1)(observations[1]).mean, means[1])
 
 
-def test_sigma_starts_at_its_setting_and_stays_in_bounds():
-    net = population(initial_sigma=0.22, sigma_range=(0.1, 0.5))
-    sigma = net(torch.randn(3, 200, 6)).log_sigma.exp().detach()
-    assert sigma.mean().item() == pytest.approx(0.22, rel=0.05)
+def test_std_starts_at_its_setting_and_stays_in_bounds():
+    net = population(initial_std=0.22, std_range=(0.1, 0.5))
+    std = net(torch.randn(3, 200, 6)).log_std.exp().detach()
+    assert std.mean().item() == pytest.approx(0.22, rel=0.05)
     net.output_bias.data += 10
-    assert net(torch.randn(3, 5, 6)).log_sigma.exp().max().item() == pytest.approx(0.5)
+    assert net(torch.randn(3, 5, 6)).log_std.exp().max().item() == pytest.approx(0.5)
     net.output_bias.data -= 20
-    assert net(torch.randn(3, 5, 6)).log_sigma.exp().min().item() == pytest.approx(0.1)
+    assert net(torch.randn(3, 5, 6)).log_std.exp().min().item() == pytest.approx(0.1)
 
 
 def test_log_probabilities_are_torchs():
     policy = population()(torch.randn(3, 5, 6))
     actions = policy.sample(torch.randn(3, 5, 3))
-    reference = Independent(Normal(policy.mean, policy.log_sigma.exp()), 1)
+    reference = Independent(Normal(policy.mean, policy.log_std.exp()), 1)
     torch.testing.assert_close(policy.log_prob(actions), reference.log_prob(actions))
     choice = population(actions=CHOICE)(torch.randn(3, 5, 6))
     picked = choice.sample(torch.from_numpy(CHOICE.noise(np.random.default_rng(0), (3, 5, 4))))
@@ -160,6 +160,11 @@ def test_other_action_spaces_are_refused(space, message):
         action_spec(space)
 
 
-def test_a_head_out_of_range_is_refused():
-    with pytest.raises(UsageError, match="head must be between 0 and 2; got 3"):
-        population().head(3)
+def test_a_plain_policy_is_of_one_agent():
+    with pytest.raises(UsageError, match="made of a population of one; got one of 3"):
+        AgentPolicy(population())
+
+
+def test_an_agent_out_of_range_is_refused():
+    with pytest.raises(UsageError, match="agent must be between 0 and 2; got 3"):
+        population().agent(3)

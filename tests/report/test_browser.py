@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import tyro
 
+from kmyriad.config import PretrainConfig
 from kmyriad.report import write_report
-from kmyriad.runs.run import open_run
+from kmyriad.runs.run import create_run
 from tests.made_up_run import SPEED, made_up_jumpstart, made_up_run, walks
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright")
@@ -79,7 +80,7 @@ def show(browser, tmp_path):
 
 @pytest.fixture
 def star(tmp_path):
-    """Heads that go east, north (half of the episodes; the others south), north at half the speed, and west."""
+    """Agents that go east, north (half of the episodes; the others south), north at half the speed, and west."""
     headings = [0, (90, 90, 270, 270), 90, 180]
     return made_up_run(tmp_path / "star", walks(headings, speeds=[SPEED, SPEED, SPEED / 2, SPEED]))
 
@@ -102,14 +103,14 @@ def enter(page, x, y):
     """Type the point (x, y)."""
     page.get_by_label("x (m)").fill(str(x))
     page.get_by_label("y (m)").fill(str(y))
-    page.get_by_role("button", name="Rank heads").click()
+    page.get_by_role("button", name="Rank agents").click()
 
 
 def ranking(page):
-    """[(head, how often, how soon)], the best first."""
+    """[(agent, how often, how soon)], the best first."""
     return [
         (
-            int(row.get_attribute("data-head")),
+            int(row.get_attribute("data-agent")),
             row.locator(".often").inner_text(),
             row.locator(".soon").inner_text(),
         )
@@ -133,10 +134,10 @@ def painted(page, selector):
 def test_the_page_is_drawn_and_fits(show, star, scheme, viewport):
     page = show([star], viewport, scheme)
     assert page.title() == "star · kmyriad"
-    assert "4 heads explored without reward" in page.locator(".summary").first.inner_text()
+    assert "4 agents explored without reward" in page.locator(".summary").first.inner_text()
     page.wait_for_timeout(100)
     assert all(colours > 3 for colours in painted(page, ".map canvas"))
-    assert len(painted(page, ".heads canvas")) == 4
+    assert len(painted(page, ".agents canvas")) == 4
     assert painted(page, ".chart canvas")[0] > 3
     enter(page, 0, 5)
     assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
@@ -146,7 +147,7 @@ def test_the_page_is_drawn_and_fits(show, star, scheme, viewport):
         assert page.evaluate(CONTRAST, [front, back]) > 4.5
 
 
-def test_a_click_ranks_the_heads_by_how_often_and_how_soon(show, star):
+def test_a_click_ranks_the_agents_by_how_often_and_how_soon(show, star):
     page = show([star])
     before = painted(page, ".picks canvas")
     click(page, 0, 5)
@@ -156,29 +157,29 @@ def test_a_click_ranks_the_heads_by_how_often_and_how_soon(show, star):
         (1, "2 of 4 episodes", "median first arrival 1.8 s (22 steps)"),
     ]
     assert page.locator(".verdict").inner_text() == (
-        "2 heads come to (0, 5); head 2 does so most often, in 100 % of its episodes."
+        "2 agents come to (0, 5); agent 2 does so most often, in 100 % of its episodes."
     )
     assert page.locator(".command code").inner_text() == f"kmyriad jumpstart {shlex.quote(str(star.path))} --goal 0 5"
     assert painted(page, ".picks canvas") != before
 
 
-def test_of_heads_that_come_as_often_the_soonest_is_first(show, tmp_path):
+def test_of_agents_that_come_as_often_the_soonest_is_first(show, tmp_path):
     page = show([made_up_run(tmp_path / "tie", walks([90, 90, 0], speeds=[SPEED / 2, SPEED, SPEED]))])
     enter(page, 0, 5)
-    assert [head for head, _, _ in ranking(page)] == [1, 0]
+    assert [agent for agent, _, _ in ranking(page)] == [1, 0]
     assert page.inner_text(".verdict") == (
-        "2 heads come to (0, 5); head 1 is the soonest of the 2 that do so most often, in 100 % of their episodes."
+        "2 agents come to (0, 5); agent 1 is the soonest of the 2 that do so most often, in 100 % of their episodes."
     )
     enter(page, 5, 0)
-    assert page.inner_text(".verdict") == "Only head 2 comes to (5, 0), in 100 % of its episodes."
+    assert page.inner_text(".verdict") == "Only agent 2 comes to (5, 0), in 100 % of its episodes."
 
 
-def test_where_no_head_comes_the_nearest_is_first(show, star):
+def test_where_no_agent_comes_the_nearest_is_first(show, star):
     page = show([star])
     click(page, -6, -6)
-    assert "No head ever comes within 1 m of (-6, -6). Ranked by closest approach" in page.inner_text(".verdict")
-    heads = [head for head, _, _ in ranking(page)]
-    assert heads[:2] == [3, 1]  # west: 6 m off in every episode; south and north: 6 m and 8.5 m
+    assert "No agent ever comes within 1 m of (-6, -6). Ranked by closest approach" in page.inner_text(".verdict")
+    agents = [agent for agent, _, _ in ranking(page)]
+    assert agents[:2] == [3, 1]  # west: 6 m off in every episode; south and north: 6 m and 8.5 m
     assert ranking(page)[0][1:] == ("6.00 m off", "6.00 m in its best episode")
     command = page.locator(".command code").inner_text()
     assert command.endswith("--goal -6 -6")
@@ -189,7 +190,7 @@ def test_where_no_head_comes_the_nearest_is_first(show, star):
 def test_the_start_is_no_goal_to_rank_for(show, star):
     page = show([star])
     click(page, 0.3, 0)
-    assert "every head is there at once" in page.inner_text(".verdict")
+    assert "every agent is there at once" in page.inner_text(".verdict")
 
 
 def test_keys_pick_a_goal_too(show, star):
@@ -258,7 +259,7 @@ def test_ranks_agree_with_the_full_episodes(show, tmp_path):
         """(goals) => {
           const packed = JSON.parse(document.getElementById("data").textContent).runs[0].paths;
           const paths = unpackPaths(packed);
-          return [packed.steps.length, goals.map(([x, y]) => rankHeads(paths, { x, y }, 1))];
+          return [packed.steps.length, goals.map(([x, y]) => rankAgents(paths, { x, y }, 1))];
         }""",
         goals,
     )
@@ -268,9 +269,9 @@ def test_ranks_agree_with_the_full_episodes(show, tmp_path):
         distance = np.linalg.norm(xy - goal, axis=-1)
         fewest, most = ((distance <= radius).any(axis=2).sum(axis=1) for radius in (0.88, 1.12))
         for standing in standings:
-            head = standing["head"]
-            assert fewest[head] <= standing["successes"] <= most[head]
-            assert standing["closest"] == pytest.approx(distance[head].min(axis=1).mean(), abs=0.12)
+            agent = standing["agent"]
+            assert fewest[agent] <= standing["successes"] <= most[agent]
+            assert standing["closest"] == pytest.approx(distance[agent].min(axis=1).mean(), abs=0.12)
         assert [s["successes"] for s in standings] == sorted((s["successes"] for s in standings), reverse=True)
 
 
@@ -278,10 +279,10 @@ def test_hostile_names_and_settings_stay_text(show, tmp_path):
     run = made_up_run(tmp_path / HOSTILE, walks([0, 90]), env_settings={HOSTILE: HOSTILE})
     run.evaluation_path.rename(tmp_path / "kept")
     no_maps = made_up_run(tmp_path / f"{HOSTILE} 2", walks([0, 90]))
-    made_up_jumpstart(tmp_path / f"{HOSTILE} 3", init=HOSTILE, source=HOSTILE, env=HOSTILE)
+    jump = made_up_jumpstart(tmp_path / f"{HOSTILE} 3", source=HOSTILE, env=HOSTILE)
     (no_maps.path / "videos").mkdir()
     (no_maps.path / "videos" / f"{HOSTILE}.mp4").write_bytes(bytes(6_000_000))
-    page = show([no_maps, run, open_run(tmp_path / f"{HOSTILE} 3")], PHONE)
+    page = show([no_maps, run, jump], PHONE)
     click(page, 0, 5)
     assert page.locator("h2").all_inner_texts() == [f"{HOSTILE} 2", HOSTILE, f"{HOSTILE} 3"]
     assert page.locator("img, main script").count() == 0
@@ -313,9 +314,8 @@ def test_the_policy_stops_what_is_not_ours(browser, star, tmp_path):
 
 def test_several_runs_share_charts_and_have_a_section_each(show, star, tmp_path):
     other = made_up_run(tmp_path / "other", walks([45]), entropies=[0.5, 0.7])
-    made_up_jumpstart(tmp_path / "jump")
-    made_up_jumpstart(tmp_path / "bare", goal=None)
-    page = show([star, other, *map(open_run, (tmp_path / "jump", tmp_path / "bare"))])
+    jump, bare = made_up_jumpstart(tmp_path / "jump"), made_up_jumpstart(tmp_path / "bare", goal=())
+    page = show([star, other, jump, bare])
     assert page.locator("h2").all_inner_texts() == ["star", "other", "jump", "bare"]
     assert page.locator(".chart").count() == 2
     labels = page.locator(".u-legend .u-label").all_inner_texts()
@@ -325,16 +325,14 @@ def test_several_runs_share_charts_and_have_a_section_each(show, star, tmp_path)
 
 
 def test_a_page_of_a_run_without_anything_says_so(show, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text("{}")
-    page = show([open_run(tmp_path / "run")])
+    page = show([create_run(tmp_path / "run", PretrainConfig())])
     assert "no checkpoint yet" in page.inner_text(".missing")
     assert page.locator("canvas").count() == 0
 
 
 def test_a_video_inside_the_page_is_shown(show, star):
     (star.path / "videos").mkdir()
-    (star.path / "videos" / "head 0.mp4").write_bytes(b"no video, but one to embed")
+    (star.path / "videos" / "agent 0.mp4").write_bytes(b"no video, but one to embed")
     page = show([star])
     assert page.locator("video").get_attribute("src").startswith("data:video/mp4;base64,")
-    assert page.get_by_text("head 0.mp4").count() == 1
+    assert page.get_by_text("agent 0.mp4").count() == 1

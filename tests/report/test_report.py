@@ -1,4 +1,4 @@
-"""The page's data and words; what a browser makes of it is in test_report_browser.py."""
+"""The page's data and words; what a browser makes of it is in test_browser.py."""
 
 import base64
 import json
@@ -11,6 +11,7 @@ import pytest
 
 import kmyriad
 from kmyriad.cli import main
+from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
 from kmyriad.errors import UsageError
 from kmyriad.report import page, section, words, write_report
 from kmyriad.report.paths import ERROR, pack_paths, settled, thinned
@@ -19,7 +20,18 @@ from kmyriad.runs.run import append_metrics, create_run, open_run
 from tests import walk_env
 from tests.made_up_run import made_up_jumpstart, made_up_run, walks
 
-TINY = {"agents": 2, "replicas": 4, "horizon": 12, "trunk": (8,), "adapter": 8, "critic": (8, 8), "threads": 1}
+TINY = {
+    "agents": 2,
+    "replicas": 4,
+    "horizon": 12,
+    "rollout_steps": 12,
+    "trunk_hidden": (8,),
+    "agent_hidden": 8,
+    "critic_hidden": (8, 8),
+    "threads": 1,
+}
+ITERATION = TINY["replicas"] * TINY["rollout_steps"]
+"""Environment steps."""
 HOSTILE = "</script><script>alert(1)</script>\u2028<img src=x onerror=alert(1)>&amp;\"'`$(id)"
 
 
@@ -32,59 +44,72 @@ def data_of(path):
 def unpacked(packed):
     """(m, p, n, 2), metres."""
     grid = np.frombuffer(base64.b64decode(packed["xy"]), "<i2")
-    shape = packed["heads"], packed["episodes"], len(packed["steps"]), 2
+    shape = packed["agents"], packed["episodes"], len(packed["steps"]), 2
     return grid.reshape(shape) * packed["scale"] + packed["origin"]
 
 
-def sound(xy):
+def all_valid(xy):
     return Visits(xy, xy, np.ones(xy.shape[:3], bool))
 
 
 def test_a_trained_run_is_played_once_and_again_only_when_it_must(tmp_path, capsys):
-    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", epochs=1, **TINY)
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", total_steps=ITERATION, **TINY)
     out = tmp_path / "report.html"
-    played = []
-    for episodes, epochs in ((4, 1), (4, 1), (None, 1), (6, 1), (6, 2)):
-        if epochs == 2:
-            kmyriad.pretrain(out=run.path, resume=True, epochs=2)
+    played, shown_per_agent = [], []
+    for episodes, iterations in ((4, 1), (4, 1), (None, 1), (None, 1), (6, 1), (None, 1), (6, 2), (6, 2)):
+        if iterations > len(run.metrics()):
+            kmyriad.pretrain(out=run.path, resume=True, total_steps=iterations * ITERATION)
         capsys.readouterr()
         main(["report", str(run.path), "--out", str(out), *([] if episodes is None else ["--episodes", str(episodes)])])
         said = capsys.readouterr().err
         assert "wrote" in said
-        played.append("playing fresh episodes" in said)
+        played.append(f"playing fresh episodes of {run.path}" in said)
         (shown,) = data_of(out)
         assert shown["missing"] == []
-        assert len(shown["heads"]) == 2
-        assert shown["paths"]["episodes"] == shown["episodes"] == (2 if episodes == 4 or episodes is None else 3)
-    assert played == [True, False, False, True, True]
+        assert len(shown["agents"]) == 2
+        assert shown["paths"]["episodes"] == shown["episodes"]
+        shown_per_agent.append(shown["episodes"])
+    # 300 where nothing else is asked for; six do not take the place of 300 of the same checkpoint
+    assert shown_per_agent == [2, 2, 150, 150, 3, 150, 3, 3]
+    assert played == [True, False, True, False, True, False, True, False]
+
+
+def test_without_a_checkpoint_what_is_stored_is_shown_however_many_are_asked_for(tmp_path):
+    run = made_up_run(tmp_path / "run", walks([0, 90], episodes=4))
+    shown = section.section_of(run, episodes=2)
+    assert (shown["episodes"], shown["missing"]) == (4, [])
 
 
 def test_an_environment_without_positions_has_a_page_without_maps(tmp_path):
     walk_env.register()
-    run = kmyriad.pretrain(walk_env.CONTINUOUS, out=tmp_path / "walk", epochs=1, **TINY)
+    run = kmyriad.pretrain(walk_env.CONTINUOUS, out=tmp_path / "walk", total_steps=ITERATION, **TINY)
     write_report([run], tmp_path / "report.html", episodes=4)
     (shown,) = data_of(tmp_path / "report.html")
     assert shown["missing"] == ["No maps and no goals to pick: this environment has no x and y."]
     assert "paths" not in shown
-    assert len(shown["heads"]) == 2
+    assert len(shown["agents"]) == 2
 
 
 @pytest.mark.parametrize(
-    ("config", "metrics", "missing"),
+    ("kind", "settings", "metrics", "missing"),
     [
-        ({"env": "ant-empty", "epochs": 3}, None, ["no entropy yet", "has no checkpoint yet"]),
-        ({}, '{"epoch": 1}\n', ["no entropy yet", "has no checkpoint yet"]),
-        ({"env": 5, "agents": ["x"], "epochs": "many"}, '{"epoch": 1, "entropy"', ["no entropy yet", "agents must be"]),
-        ({"env": "nowhere-v7"}, "{}\n", ["line 1 of", "no entropy yet", "has no checkpoint yet"]),
-        ({"env": "ant-maze"}, '{"epoch": 1, "env_steps": 5, "entropy": null}\n', ["no entropy", "no checkpoint yet"]),
-        ({"command": "jumpstart"}, None, ["no success yet"]),
-        ({"command": "jumpstart", "env": "x", "goal": [1, 2]}, None, ["no success yet", "unknown environment 'x'"]),
-        ({"command": "jumpstart", "env": "ant-maze", "goal": [1, "a"], "init": []}, None, ["no success yet"]),
-        ({"command": "jumpstart", "goal": [1, 2]}, None, ["no success yet", "must name an environment; got None"]),
+        (PretrainConfig, {}, None, ["no entropy yet", "has no checkpoint yet"]),
+        (PretrainConfig, {}, '{"iteration": 1}\n', ["no entropy yet", "has no checkpoint yet"]),
+        (PretrainConfig, {}, '{"iteration": 1, "entropy"', ["no entropy yet", "has no checkpoint yet"]),
+        (PretrainConfig, {"env": "nowhere-v7"}, "{}\n", ["line 1 of", "no entropy yet", "has no checkpoint yet"]),
+        (
+            PretrainConfig,
+            {"env": "ant-maze"},
+            '{"iteration": 1, "env_steps": 5, "entropy": null}\n',
+            ["no entropy", "no checkpoint yet"],
+        ),
+        (JumpstartConfig, {}, None, ["no success yet"]),
+        (JumpstartConfig, {"env": "x", "goal": (1, 2)}, None, ["no success yet", "unknown environment 'x'"]),
+        (JumpstartConfig, {"goal": (1, 2)}, None, ["no success yet", "unknown environment ''"]),
     ],
 )
-def test_whatever_a_run_lacks_its_page_says(config, metrics, missing, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(config))
+def test_whatever_a_run_lacks_its_page_says(kind, settings, metrics, missing, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(with_settings(kind(), settings).as_json()))
     if metrics is not None:
         (tmp_path / "metrics.jsonl").write_text(metrics)
     write_report([open_run(tmp_path)], tmp_path / "report.html")
@@ -95,11 +120,31 @@ def test_whatever_a_run_lacks_its_page_says(config, metrics, missing, tmp_path):
     assert shown["summary"]
 
 
-def test_one_head_one_epoch_and_a_stored_evaluation_without_a_checkpoint(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "block", "wrong", "message"),
+    [
+        (PretrainConfig, "world", {"env": 5}, "env must be text; got 5"),
+        (PretrainConfig, "population", {"agents": ["x"]}, r"agents must be a whole number; got \['x'\]"),
+        (PretrainConfig, "run", {"total_steps": "many"}, "total_steps must be a whole number; got 'many'"),
+        (JumpstartConfig, "task", {"goal": [1, "a"]}, "each of goal must be a finite number; got 'a'"),
+        (JumpstartConfig, "start", {"init": []}, r"unknown init \[\]; known: best, single, random"),
+        (JumpstartConfig, "start", {"init": HOSTILE}, "unknown init '</script>"),
+    ],
+)
+def test_a_run_of_damaged_settings_has_no_page(kind, block, wrong, message, tmp_path):
+    content = kind().as_json()
+    content[block] |= wrong
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=f"{tmp_path} cannot be opened: {message}"):
+        write_report([tmp_path], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_one_agent_one_iteration_and_a_stored_evaluation_without_a_checkpoint(tmp_path):
     run = made_up_run(tmp_path / "run", walks([90]), entropies=[float("nan")])
     shown = section.section_of(run)
     assert shown["missing"] == ["No curve: the metrics have no entropy yet."]
-    assert shown["summary"][0].startswith("One head explored without reward: the Ant on open flat ground (ant-empty)")
+    assert shown["summary"][0].startswith("One agent explored without reward: the Ant on open flat ground (ant-empty)")
     assert "it came to 10 squares of 1 m" in shown["summary"][1]
 
 
@@ -107,21 +152,19 @@ def test_a_damaged_evaluation_is_told(tmp_path):
     run = made_up_run(tmp_path / "run", walks([90]))
     run.evaluation_path.write_bytes(b"torn")
     assert section.section_of(run)["missing"] == [
-        f"No episodes to show: {run.path} has no checkpoint yet; let it train for an epoch first."
+        f"No episodes to show: {run.path} has no checkpoint yet; let it train for an iteration first."
     ]
 
 
 def test_a_jumpstart_shows_its_goal_and_success(tmp_path):
-    made_up_jumpstart(tmp_path / "jump", goal_radius=0.5)
-    shown = section.section_of(open_run(tmp_path / "jump"))
+    shown = section.section_of(made_up_jumpstart(tmp_path / "jump", goal_radius=0.5))
     assert (shown["kind"], shown["goal"], shown["goal_radius"]) == ("jumpstart", [-4, -8], 0.5)
     assert shown["curve"]["name"] == "success"
     assert (shown["curve"]["x"][0], shown["curve"]["y"][-1]) == (1000, 0.7)
     assert shown["summary"] == [
-        "Learned to reach the goal (-4, -8) m: the Ant in a maze (ant-maze), 5,000 environment steps (10 of 10"
-        " epochs).",
-        "It began with the head that did best on the task, from runs/maze.",
-        "In the last epochs 70% of the episodes reached the goal; it was first half of them or more after 4,000"
+        "Learned to reach the goal (-4, -8) m: the Ant in a maze (ant-maze), 5,000 environment steps (10 iterations).",
+        "It began with the agent that did best on the task, from runs/maze.",
+        "In the last iterations 70% of the episodes reached the goal; it was first half of them or more after 4,000"
         " environment steps.",
     ]
     assert shown["missing"] == []
@@ -129,17 +172,22 @@ def test_a_jumpstart_shows_its_goal_and_success(tmp_path):
 
 
 def test_a_jumpstart_without_a_goal_shows_its_return(tmp_path):
-    path = tmp_path / "jump"
-    run = create_run(path, {"command": "jumpstart", "env": "Hopper", "goal": []})
-    append_metrics(run, {"epoch": 1, "env_steps": 10, "success": None, "return": 7.0})
+    asked = {"env": "Hopper", "init": "random", "source": "Hopper", "total_steps": 2_000_000}
+    run = create_run(tmp_path / "jump", with_settings(JumpstartConfig(), asked))
+    append_metrics(run, {"iteration": 1, "env_steps": 10, "success": None, "return": 7.0})
     shown = section.section_of(run)
     assert shown["curve"] == {"name": "return", "x": [10], "y": [7.0]}
+    assert shown["summary"] == [
+        "Learned to earn the reward of its environment: Hopper, 10 of 2 million environment steps (1 iteration).",
+        "It began with fresh weights, without pretraining.",
+        "In the last iterations its episodes earned 7 on average.",
+    ]
     assert shown["missing"] == []
 
 
 def test_long_curves_are_thinned_and_keep_their_end(tmp_path):
-    run = create_run(tmp_path / "long", {"env": "ant-empty"})
-    rows = [{"epoch": i, "env_steps": i, "entropy": float(i)} for i in range(1, 5002)]
+    run = create_run(tmp_path / "long", PretrainConfig())
+    rows = [{"iteration": i, "env_steps": i, "entropy": float(i)} for i in range(1, 5002)]
     run.metrics_path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     curve = section.section_of(run)["curve"]
     assert len(curve["x"]) <= section.CURVE_POINTS
@@ -152,39 +200,40 @@ def test_long_curves_are_thinned_and_keep_their_end(tmp_path):
 
 def test_the_sentences_of_a_population():
     rows = [
-        {"epoch": 1, "env_steps": 10, "entropy": -3.0, "particles": 10},
-        {"epoch": 2, "env_steps": 20, "entropy": 0.5, "particles": 100},
-        {"epoch": 3, "env_steps": 2_345_678, "entropy": 4.25, "particles": 100},
+        {"iteration": 1, "env_steps": 10, "entropy": -3.0, "particles": 10},
+        {"iteration": 2, "env_steps": 20, "entropy": 0.5, "particles": 100},
+        {"iteration": 3, "env_steps": 2_345_678, "entropy": 4.25, "particles": 100},
     ]
     measures = {
         "covered_cells": 60,
-        "covered_cells_per_head": [10, 30],
-        "kl_between_heads": [3.0, 0.4],
+        "covered_cells_per_agent": [10, 30],
+        "kl_between_agents": [3.0, 0.4],
         "kl_floor": 0.5,
     }
-    assert words.pretraining_summary({"env": "ant-maze", "agents": 2, "epochs": 9}, rows, measures, 15, 0.5) == [
-        "2 heads explored without reward: the Ant in a maze (ant-maze), 2.35 million environment steps (3 of 9"
-        " epochs).",
-        "The entropy of the states that all heads visit together rose from 0.50 nats (epoch 2, the first with whole"
-        " episodes) to 4.25 nats.",
-        "In 30 fresh episodes all heads together came to 60 squares of 0.5 m, 2.0 times as many as the best single"
-        " head, head 1, with 30 squares in its 15 episodes.",
-        "The KL of a head's states from those of the others is 1.70 nats on average; heads that all behave alike would"
-        " show 0.50 with as many episodes. Head 1 does not lie above that.",
+    config = with_settings(PretrainConfig(), {"env": "ant-maze", "agents": 2, "total_steps": 9_000_000})
+    assert words.pretraining_summary(config, rows, measures, 15, 0.5) == [
+        "2 agents explored without reward: the Ant in a maze (ant-maze), 2.35 million of 9 million environment steps"
+        " (3 iterations).",
+        "The entropy of the states that all agents visit together rose from 0.50 nats (iteration 2, the first with"
+        " whole episodes) to 4.25 nats.",
+        "In 30 fresh episodes all agents together came to 60 squares of 0.5 m, 2.0 times as many as the best single"
+        " agent, agent 1, with 30 squares in its 15 episodes.",
+        "The KL of an agent's states from those of the others is 1.70 nats on average; agents that all behave alike"
+        " would show 0.50 with as many episodes. Agent 1 does not lie above that.",
     ]
 
 
 @pytest.mark.parametrize(
     ("kl", "end"),
     [
-        ([2.0, 2.0], "Every head lies above that."),
-        ([0.3, 0.4], "By this measure the heads do not differ."),
-        ([9.0, 0.4, 0.3, 9.0], "Heads 1 and 2 do not lie above that."),
-        ([99.0] + [0.1] * 8, "8 of 9 heads do not lie above that."),
+        ([2.0, 2.0], "Every agent lies above that."),
+        ([0.3, 0.4], "By this measure the agents do not differ."),
+        ([9.0, 0.4, 0.3, 9.0], "Agents 1 and 2 do not lie above that."),
+        ([99.0] + [0.1] * 8, "8 of 9 agents do not lie above that."),
     ],
 )
-def test_the_difference_between_heads_is_told_honestly(kl, end):
-    (*_, sentence) = words.pretraining_summary({}, [], {"kl_between_heads": kl, "kl_floor": 0.5})
+def test_the_difference_between_agents_is_told_honestly(kl, end):
+    (*_, sentence) = words.pretraining_summary(PretrainConfig(), [], {"kl_between_agents": kl, "kl_floor": 0.5})
     assert sentence.endswith(end)
 
 
@@ -193,7 +242,7 @@ def test_the_difference_between_heads_is_told_honestly(kl, end):
 
 def test_paths_come_back_to_the_millimetre():
     xy = walks([0, 90, 200]) + np.random.default_rng(0).normal(0, 0.3, (3, 4, 60, 2)).astype(np.float32)
-    packed = pack_paths(sound(xy), (0, 0), radius=0.1)
+    packed = pack_paths(all_valid(xy), (0, 0), radius=0.1)
     assert packed["steps"] == list(range(1, 61))  # nothing can be left out
     np.testing.assert_allclose(unpacked(packed), xy, atol=1e-3)
 
@@ -210,7 +259,7 @@ def test_what_is_left_out_lies_near_the_lines():
     rng = np.random.default_rng(0)
     turns = rng.normal(0, 0.1, (4, 5, 300)).cumsum(axis=2)
     xy = (0.1 * np.stack([np.cos(turns), np.sin(turns)], axis=-1)).cumsum(axis=2)
-    packed = pack_paths(sound(xy.astype(np.float32)), (0, 0), radius=1.0)
+    packed = pack_paths(all_valid(xy.astype(np.float32)), (0, 0), radius=1.0)
     steps = np.array(packed["steps"])
     assert len(steps) < 150
     lines = [
@@ -220,11 +269,11 @@ def test_what_is_left_out_lies_near_the_lines():
     assert np.linalg.norm(np.array(lines) - xy.reshape(20, 300, 2), axis=-1).max() < ERROR + 0.01
 
 
-def test_broken_episodes_stay_where_they_last_were_sound():
+def test_broken_episodes_stay_where_they_last_were_valid():
     xy = walks([0, 90], episodes=2)
-    visits = sound(xy.copy())
-    visits.sound[0, 0, 5:], visits.xy[0, 0, 5:] = False, 1e9
-    visits.sound[0, 1], visits.xy[0, 1] = False, np.nan
+    visits = all_valid(xy.copy())
+    visits.valid[0, 0, 5:], visits.xy[0, 0, 5:] = False, 1e9
+    visits.valid[0, 1], visits.xy[0, 1] = False, np.nan
     visits.xy[1, 0, 7] = np.inf
     places = settled(visits, (3.0, 4.0))
     np.testing.assert_array_equal(places[0, 0, 5:], np.broadcast_to(xy[0, 0, 4], (55, 2)))
@@ -308,7 +357,8 @@ def test_the_vendored_library_is_the_version_that_is_noted():
         (["nowhere"], "there is no run folder nowhere"),
         (["."], ". is no run folder: it has no config.json"),
         ([".", "--episodes", "0"], "--episodes must be at least 1; got 0"),
-        (["run", "--out", "."], "cannot write the page ."),
+        (["run", "--out", "."], "'.' names no file or folder; give a name"),
+        (["run", "--out", "run"], "cannot write the page run: it is a folder; name a file, such as run/report.html"),
         (["run", "--out", "run/config.json/page.html"], "cannot write the page run/config.json/page.html"),
     ],
 )

@@ -8,20 +8,25 @@ import pytest
 import torch
 
 import kmyriad
-from kmyriad.config import config_from
 from kmyriad.errors import TrainingStoppedError, UsageError
 from kmyriad.evaluation.measures import measure, visit
+from kmyriad.objective.rewards import Rewards, rewards_of
 from kmyriad.rollout.replicas import make_replicas
-from kmyriad.runs.run import load_last_epoch, open_run
-from kmyriad.runs.state import load_population
-from kmyriad.runs.tensor_file import checkpoint_path, read_checkpoint
+from kmyriad.runs import tensor_file
+from kmyriad.runs.checkpoints import checkpoint_path
+from kmyriad.runs.run import open_run
+from kmyriad.runs.state import load_last_horizon, load_population
+from kmyriad.runs.tensor_file import read_tensor_file
 from kmyriad.training import pretrain as pretrain_module
 from tests import walk_env
 from tests.conftest import are_one_policy
 
 walk_env.register()
 TIMINGS = {"seconds", "steps_per_second"}
-SMALL = {"agents": 2, "replicas": 8, "horizon": 12, "epochs": 4, "trunk": (16,), "adapter": 8, "learning_rate": 1e-2}
+ITERATION = 8 * 12
+"""Environment steps of one with these settings."""
+SMALL = {"agents": 2, "replicas": 8, "horizon": 12, "rollout_steps": None, "total_steps": 4 * ITERATION}
+SMALL |= {"trunk_hidden": (16,), "agent_hidden": 8, "learning_rate": 1e-2}
 
 
 def rows_of(run):
@@ -29,41 +34,44 @@ def rows_of(run):
 
 
 def last_bytes(run):
-    return checkpoint_path(run.checkpoints, run.epochs_done).read_bytes()
+    return checkpoint_path(run.checkpoints, run.last_row()["iteration"]).read_bytes()
 
 
 @pytest.mark.parametrize("update", ["actor_critic", "reinforce", "trust_region"])
 @pytest.mark.parametrize("env", ["point-maze", "ant-empty", walk_env.CONTINUOUS, walk_env.DISCRETE])
-def test_every_epoch_is_written_down(env, update, tmp_path):
+def test_every_iteration_is_written_down(env, update, tmp_path):
     run = kmyriad.pretrain(env, out=tmp_path / "run", update=update, **SMALL)
     rows = run.metrics()
-    assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
+    assert [row["iteration"] for row in rows] == [1, 2, 3, 4]
     assert rows[-1]["env_steps"] == 4 * 8 * 12
     for row in rows:
         assert np.isfinite(row["entropy"])
-        assert len(row["entropy_per_head"]) == 2
-        assert row["kl_between_heads"] is not None
+        assert len(row["entropy_per_agent"]) == 2
+        assert row["kl_between_agents"] is not None
         assert row["gradient_norm"] > 0
         assert row["steps_per_second"] > 0
         assert row["diverged_replicas"] == row["skipped_updates"] == 0
         assert 0 < row["effective_sample_size"] <= 1 + 1e-6
-        assert (row["sigma"] is None) == (env == walk_env.DISCRETE)
+        assert (row["std"] is None) == (env == walk_env.DISCRETE)
         assert ("entropy_xy" in row) == (env in ("point-maze", "ant-empty"))
     assert run.is_finished
-    assert run.config["env"] == env
+    assert (run.env, run.config.rule) == (env, update)
     assert set(run.versions) >= {"torch", "mujoco", "gymnasium", "numpy", "kmyriad"}
-    assert load_last_epoch(run)["features"].shape[:3] == (2, 4, 12)
+    assert load_last_horizon(run).features.shape[:3] == (2, 4, 12)
     assert list((run.path / "tensorboard").iterdir())
 
 
 @pytest.mark.parametrize("update", ["actor_critic", "reinforce"])
-@pytest.mark.parametrize("segment", [None, 3])
-def test_a_resumed_run_is_the_uninterrupted_run(segment, update, tmp_path):
-    settings = SMALL | {"segment": segment, "update": update, "epochs": 9, "env_settings": {"reset_noise": 1.0}}
-    whole = kmyriad.pretrain("ant-cave", out=tmp_path / "whole", **settings)
-    kmyriad.pretrain("ant-cave", out=tmp_path / "parts", **(settings | {"epochs": 2}))
-    kmyriad.pretrain("ant-cave", out=tmp_path / "parts", resume=True, epochs=5)
-    parts = kmyriad.pretrain("ant-cave", out=tmp_path / "parts", resume=True, epochs=9)
+@pytest.mark.parametrize("rollout_steps", [None, 3, 5])
+def test_a_resumed_run_is_the_uninterrupted_run(rollout_steps, update, tmp_path):
+    """Also where the segments do not divide the horizon."""
+    iteration = 8 * (rollout_steps or 12)
+    settings = SMALL | {"rollout_steps": rollout_steps, "update": update, "env_settings": {"reset_noise": 1.0}}
+    whole = kmyriad.pretrain("ant-cave", out=tmp_path / "whole", **(settings | {"total_steps": 9 * iteration}))
+    kmyriad.pretrain("ant-cave", out=tmp_path / "parts", **(settings | {"total_steps": 2 * iteration}))
+    kmyriad.pretrain("ant-cave", out=tmp_path / "parts", resume=True, total_steps=5 * iteration)
+    parts = kmyriad.pretrain("ant-cave", out=tmp_path / "parts", resume=True, total_steps=9 * iteration)
+    assert [row["iteration"] for row in whole.metrics()] == [*range(1, 10)]
     assert rows_of(parts) == rows_of(whole)
     assert last_bytes(parts) == last_bytes(whole)
 
@@ -74,7 +82,7 @@ def test_thread_count_changes_nothing(update, tmp_path):
     try:
         runs = [
             kmyriad.pretrain(
-                "ant-empty", out=tmp_path / str(n), threads=n, update=update, **(SMALL | {"trunk": (128, 64)})
+                "ant-empty", out=tmp_path / str(n), threads=n, update=update, **(SMALL | {"trunk_hidden": (128, 64)})
             )
             for n in (1, 2, 4)
         ]
@@ -92,7 +100,7 @@ def test_seeds_differ(tmp_path):
 @pytest.mark.parametrize("own_rate", [0.1, None])
 def test_agents_with_something_in_common_start_alike_and_all_grow_apart(own_rate, tmp_path):
     run = kmyriad.pretrain("point-maze", out=tmp_path / "run", own_rate=own_rate, **SMALL)
-    config, replicas = config_from(run.config), make_replicas("point-maze", 8, horizon=12)
+    config, replicas = run.pretraining, make_replicas("point-maze", 8, horizon=12)
     observations = torch.randn(1, 5, 4).expand(2, 5, 4)
     before = pretrain_module.initial_state(config, replicas).population
     after = load_population(run)(observations).mean
@@ -101,20 +109,18 @@ def test_agents_with_something_in_common_start_alike_and_all_grow_apart(own_rate
 
 
 def test_learning_rate_follows_the_milestones(tmp_path):
-    run = kmyriad.pretrain(
-        "point-maze", out=tmp_path / "run", update="reinforce", learning_rate_milestones=(1, 3), **SMALL
-    )
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", update="reinforce", lr_milestones=(1, 3), **SMALL)
     assert [row["learning_rate"] for row in run.metrics()] == [1e-2, 5e-3, 5e-3, 2.5e-3]
 
 
 def test_a_trained_population_is_loaded_again(tmp_path):
     run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
     population = kmyriad.load_population(run)
-    stored = read_checkpoint(checkpoint_path(run.checkpoints, 4)).tensors
+    stored = read_tensor_file(checkpoint_path(run.checkpoints, 4)).tensors
     for name, parameter in population.state_dict().items():
         torch.testing.assert_close(parameter, stored[f"population.{name}"], rtol=0, atol=0)
     assert (population.agents, population.actions.size) == (2, 2)
-    assert population.head(1)(torch.zeros(3, 4)).mean.shape == (3, 2)
+    assert population.agent(1)(torch.zeros(3, 4)).mean.shape == (3, 2)
 
 
 def test_a_run_without_a_checkpoint_says_so(tmp_path):
@@ -126,19 +132,37 @@ def test_a_run_without_a_checkpoint_says_so(tmp_path):
 
 
 def test_segments_fill_a_pool_of_one_horizon(tmp_path):
-    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", segment=4, **(SMALL | {"epochs": 5}))
+    settings = SMALL | {"rollout_steps": 4, "total_steps": 5 * 32}
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **settings)
     assert [row["particles"] for row in run.metrics()] == [32, 64, 96, 96, 96]
-    assert load_last_epoch(run)["xy"].shape == (2, 4, 12, 2)
+    assert load_last_horizon(run).xy.shape == (2, 4, 12, 2)
+
+
+def test_segments_need_not_divide_the_horizon(tmp_path):
+    settings = SMALL | {"rollout_steps": 5, "total_steps": 7 * 40}
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **settings)
+    rows = run.metrics()
+    assert [row["particles"] for row in rows] == [40, 80, 120, 120, 120, 120, 120]
+    assert ["entropy_per_agent" in row for row in rows] == [False, False, True, False, False, True, False]
+    assert load_last_horizon(run).xy.shape == (2, 4, 15, 2)
+
+
+@pytest.mark.parametrize(("total_steps", "iterations"), [(1, 1), (96, 1), (97, 2), (4 * 96 - 1, 4), (4 * 96, 4)])
+def test_a_run_ends_with_the_iteration_that_makes_its_steps(total_steps, iterations, tmp_path):
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **(SMALL | {"total_steps": total_steps}))
+    assert [row["env_steps"] for row in run.metrics()] == [96 * number for number in range(1, iterations + 1)]
+    assert run.is_finished
+    assert read_tensor_file(checkpoint_path(run.checkpoints, iterations)).facts["env_steps"] == 96 * iterations
 
 
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path, capfd):
     whole = kmyriad.pretrain("point-maze", out=tmp_path / "whole", **SMALL)
-    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **(SMALL | {"epochs": 3}))
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **(SMALL | {"total_steps": 3 * ITERATION}))
     newest = checkpoint_path(run.checkpoints, 3)
     damaged = bytearray(newest.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     newest.write_bytes(damaged)
-    resumed = kmyriad.pretrain("point-maze", out=tmp_path / "run", resume=True, epochs=4)
+    resumed = kmyriad.pretrain("point-maze", out=tmp_path / "run", resume=True, total_steps=4 * ITERATION)
     assert rows_of(resumed) == rows_of(whole)
     assert last_bytes(resumed) == last_bytes(whole)
     assert "is damaged" in capfd.readouterr().err
@@ -158,40 +182,53 @@ def test_breaking_physics_do_not_break_the_run(tmp_path):
     assert all(row["diverged_replicas"] > 0 and row["particles"] < 40 * 12 for row in run.metrics())
 
 
-def test_bad_gradients_are_skipped_and_three_in_a_row_stop_the_run(tmp_path, monkeypatch):
-    real = pretrain_module.reinforce
+@pytest.mark.parametrize("update", ["reinforce", "actor_critic"])
+def test_bad_gradients_are_skipped_and_three_in_a_row_stop_the_run(update, tmp_path):
     calls = []
 
-    def sometimes_bad(population, optimizer, trajectory, estimate, chunk):
+    def sometimes_bad(pool, config):
         calls.append(None)
+        rewards = rewards_of(pool, config)
         if len(calls) in (1, 2, 4, 5, 6):
-            estimate.rewards[0, 0, 0] = np.nan
-        return real(population, optimizer, trajectory, estimate, chunk)
+            rewards.rewards[0, 0, 0] = np.nan
+        return rewards
 
-    monkeypatch.setattr(pretrain_module, "reinforce", sometimes_bad)
-    with pytest.raises(TrainingStoppedError, match=r"3 epochs in a row, up to epoch 6.*lower learning_rate"):
-        kmyriad.pretrain("point-maze", out=tmp_path / "run", **(SMALL | {"update": "reinforce", "epochs": 20}))
+    settings = SMALL | {"update": update, "total_steps": 20 * ITERATION}
+    with pytest.raises(TrainingStoppedError, match=r"3 iterations in a row, up to iteration 6.*lower learning_rate"):
+        kmyriad.pretrain("point-maze", out=tmp_path / "run", objective=sometimes_bad, **settings)
     run = open_run(tmp_path / "run")
     assert [row["skipped_updates"] for row in run.metrics()] == [1, 2, 2, 3, 4, 5]
-    weights = read_checkpoint(checkpoint_path(run.checkpoints, 6)).tensors
+    weights = read_tensor_file(checkpoint_path(run.checkpoints, 6)).tensors
     assert all(torch.isfinite(tensor).all() for name, tensor in weights.items() if name.startswith("population"))
 
 
+def test_another_objective_is_learned(tmp_path):
+    """Of going east, which nobody asked for."""
+
+    def east(pool, config):
+        newest = pool[-1]
+        return Rewards(float(newest.features[..., 0].mean()), newest.valid.size, newest.features[..., 0].copy())
+
+    settings = SMALL | {"replicas": 20, "total_steps": 30 * 20 * 12, "diversity_weight": 0.0}
+    rows = kmyriad.pretrain(walk_env.CONTINUOUS, out=tmp_path / "run", objective=east, **settings).metrics()
+    assert np.mean([row["entropy"] for row in rows[-5:]]) > np.mean([row["entropy"] for row in rows[:5]]) + 1
+    with pytest.raises(UsageError, match="this objective gives rewards without neighbours; train on it with update"):
+        kmyriad.pretrain("point-maze", out=tmp_path / "exact", objective=east, update="reinforce", **SMALL)
+
+
 def test_a_full_disk_keeps_the_old_checkpoint_and_the_run_goes_on(tmp_path, monkeypatch, capfd):
-    from kmyriad.runs import tensor_file as checkpoint
+    real = tensor_file.write_atomically
 
-    real = checkpoint.write_atomically
-
-    def full_from_the_third_epoch(path: Path, data: bytes) -> None:
-        if path.name >= "epoch-000003" and path.name.startswith("epoch"):
+    def full_from_the_third_iteration(path: Path, data: bytes) -> None:
+        if path.name >= "iteration-000003" and path.name.startswith("iteration"):
             raise OSError(28, "No space left on device")
         real(path, data)
 
-    monkeypatch.setattr(checkpoint, "write_atomically", full_from_the_third_epoch)
-    with pytest.raises(UsageError, match=r"cannot write .*epoch-000004.* No space left"):
+    monkeypatch.setattr(tensor_file, "write_atomically", full_from_the_third_iteration)
+    with pytest.raises(UsageError, match=r"cannot write .*iteration-000004.* No space left"):
         kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
     told = " ".join(capfd.readouterr().err.split())
-    assert "checkpoint of epoch 3 not saved" in told
+    assert "checkpoint of iteration 3 not saved" in told
     monkeypatch.undo()
     run = kmyriad.pretrain("point-maze", out=tmp_path / "run", resume=True)
     whole = kmyriad.pretrain("point-maze", out=tmp_path / "whole", **SMALL)
@@ -199,25 +236,39 @@ def test_a_full_disk_keeps_the_old_checkpoint_and_the_run_goes_on(tmp_path, monk
     assert rows_of(run) == rows_of(whole)
 
 
-def test_a_head_that_stands_still_is_pointed_out(tmp_path, monkeypatch):
+def test_an_agent_that_stands_still_is_pointed_out(tmp_path, monkeypatch):
     real = pretrain_module.collect
 
-    def with_a_lame_head(*arguments, **options):
+    def with_a_lame_agent(*arguments, **options):
         trajectory = real(*arguments, **options)
         trajectory.features[1] = trajectory.features[1, :1, :1]
         return trajectory
 
-    monkeypatch.setattr(pretrain_module, "collect", with_a_lame_head)
+    monkeypatch.setattr(pretrain_module, "collect", with_a_lame_agent)
     run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
-    assert [row["still_heads"] for row in run.metrics()] == [[1]] * 4
+    assert [row["still_agents"] for row in run.metrics()] == [[1]] * 4
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"k": 200}, "needs more than 200 sound particles; there are 96"),
+        ({"neighbours": 200}, "needs more than 200 valid particles; there are 96"),
         ({"env": "nowhere-v0"}, "unknown environment 'nowhere-v0'"),
-        ({"env": walk_env.CONTINUOUS, "segment": 4}, "segments need an environment whose state can be saved"),
+        ({"update": "sgd"}, "unknown update 'sgd'"),
+        ({"agents": "x"}, "agents must be a whole number; got 'x'"),
+        ({"agents": 3}, "8 replicas cannot be split evenly over 3 agents; use 6 or 9 replicas"),
+        ({"env": 5}, "env must be text; got 5"),
+        ({"env_settings": {"map": 5}}, "map must be rows of 0 .free. and 1 .wall.*; got 5"),
+        ({"env_settings": {"decimation": "x"}}, "decimation must be a whole number; got 'x'"),
+        ({"env_settings": {"mpa": "u"}}, "unknown setting 'mpa' .did you mean 'map'"),
+        ({"env_settings": None}, "env_settings must be names and values; got None"),
+        ({"env_settings": [1]}, r"env_settings must be names and values; got \[1\]"),
+        ({"features": ["x", "w"]}, "unknown feature 'w'"),
+        (
+            {"lr_milestones": (3,)},
+            "lr_milestones is a setting of update reinforce, and this run has update actor_critic",
+        ),
+        ({"iterations": 3}, "unknown setting 'iterations'"),
         ({"preset": "slow"}, "unknown preset 'slow'"),
         ({"resume": True}, "there is no run folder"),
     ],
@@ -230,9 +281,9 @@ def test_bad_input_is_one_sentence(settings, message, tmp_path):
 
 def test_small_corners_give_an_answer(tmp_path):
     """One replica, one step per episode, one agent: enough particles come from neither, so the sizes must."""
-    one_replica = SMALL | {"agents": 1, "replicas": 1, "horizon": 20}
+    one_replica = SMALL | {"agents": 1, "replicas": 1, "horizon": 20, "total_steps": 4 * 20}
     assert np.isfinite(kmyriad.pretrain("point-maze", out=tmp_path / "a", **one_replica).metrics()[-1]["entropy"])
-    one_step = SMALL | {"horizon": 1, "replicas": 20}
+    one_step = SMALL | {"horizon": 1, "replicas": 20, "total_steps": 4 * 20}
     assert np.isfinite(kmyriad.pretrain("point-maze", out=tmp_path / "b", **one_step).metrics()[-1]["entropy"])
 
 
@@ -240,8 +291,8 @@ def test_a_run_is_not_overwritten_and_not_resumed_as_another(tmp_path):
     kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
     with pytest.raises(UsageError, match="already holds a run"):
         kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
-    with pytest.raises(UsageError, match="was started with k = 5 and cannot go on with 7"):
-        kmyriad.pretrain("point-maze", out=tmp_path / "run", resume=True, k=7)
+    with pytest.raises(UsageError, match="was started with neighbours = 5 and cannot go on with 7"):
+        kmyriad.pretrain("point-maze", out=tmp_path / "run", resume=True, neighbours=7)
 
 
 KILLER = """
@@ -291,8 +342,9 @@ print(killed)
 """
 
 
-def survive_kills(tmp_path, kills, update, segment):
-    settings = SMALL | {"replicas": 40, "epochs": 30, "update": update, "segment": segment}
+def survive_kills(tmp_path, kills, update, rollout_steps):
+    settings = SMALL | {"replicas": 40, "update": update, "rollout_steps": rollout_steps}
+    settings["total_steps"] = 30 * 40 * (rollout_steps or 12)
     result = subprocess.run(
         [sys.executable, "-c", KILLER, str(tmp_path), str(kills), json.dumps(settings)],
         capture_output=True,
@@ -307,15 +359,15 @@ def survive_kills(tmp_path, kills, update, segment):
     assert last_bytes(parts) == last_bytes(whole)
 
 
-@pytest.mark.parametrize(("update", "segment"), [("reinforce", None), ("actor_critic", 4)])
-def test_kill_nine_at_random_moments(update, segment, tmp_path):
-    survive_kills(tmp_path, 10, update, segment)
+@pytest.mark.parametrize(("update", "rollout_steps"), [("reinforce", None), ("actor_critic", 4)])
+def test_kill_nine_at_random_moments(update, rollout_steps, tmp_path):
+    survive_kills(tmp_path, 10, update, rollout_steps)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("update", "segment"), [("reinforce", None), ("reinforce", 4), ("actor_critic", 4)])
-def test_many_kills(update, segment, tmp_path):
-    survive_kills(tmp_path, 60, update, segment)
+@pytest.mark.parametrize(("update", "rollout_steps"), [("reinforce", None), ("reinforce", 4), ("actor_critic", 4)])
+def test_many_kills(update, rollout_steps, tmp_path):
+    survive_kills(tmp_path, 60, update, rollout_steps)
 
 
 @pytest.mark.slow
@@ -323,14 +375,15 @@ def test_many_kills(update, segment, tmp_path):
 @pytest.mark.parametrize("agents", [2, 4])
 def test_a_population_learns_to_cover_point_maze(agents, seed, tmp_path):
     """Under the paper's gradient the pooled entropy on fresh rollouts rises clearly above the untrained one's."""
-    settings = {"agents": agents, "seed": seed, "epochs": 60, "update": "reinforce", "replicas": 300, "k": 5}
-    settings |= {"initial_sigma": 0.37, "activation": "relu", "normalise_observations": False, "own_rate": None}
+    settings = {"agents": agents, "seed": seed, "total_steps": 60 * 300 * 200, "update": "reinforce", "replicas": 300}
+    settings |= {"initial_std": 0.37, "activation": "relu", "normalise_observations": False, "own_rate": None}
     run = kmyriad.pretrain("point-maze", out=tmp_path / "run", keep_checkpoints=1000, checkpoint_every=1, **settings)
-    config = config_from(run.config)
-    replicas = make_replicas("point-maze", 100, horizon=config.horizon, settings=config.env_settings)
+    assert run.config.objective.neighbours == 5
+    horizon = run.config.rollouts.horizon
+    replicas = make_replicas("point-maze", 100, horizon=horizon, settings=run.env_settings)
     before, after = (
-        measure(visit(load_population(run, epoch), replicas, config.horizon), replicas.cell)["entropy"]
-        for epoch in (1, config.epochs)
+        measure(visit(load_population(run, iteration), replicas, horizon), replicas.cell)["entropy"]
+        for iteration in (1, 60)
     )
     replicas.close()
     assert after > before + 0.15, (before, after)

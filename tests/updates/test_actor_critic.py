@@ -3,20 +3,22 @@
 import copy
 import math
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
 import torch
 
-from kmyriad.config import ActorCriticSettings
+from kmyriad.config import ActorCritic
 from kmyriad.population.distributions import Categorical
 from kmyriad.population.network import Critic
-from kmyriad.updates import actor_critic as module
 from kmyriad.updates.actor_critic import actor_critic, gae, standardised
 from tests.updates.test_updates import AGENTS, PER_AGENT, SPACES, STEPS, problem
 
-SETTINGS = ActorCriticSettings(
-    gamma=0.9, gae_lambda=0.8, clip=0.2, passes=1, minibatches=1, target_kl=0.03, entropy_bonus=0.1
+module = import_module("kmyriad.updates.actor_critic")  # the package has a function of that name
+
+SETTINGS = ActorCritic(
+    gamma=0.9, gae_lambda=0.8, clip_range=0.2, update_epochs=1, minibatches=1, desired_kl=0.03, entropy_coef=0.1
 )
 
 
@@ -24,11 +26,11 @@ def setup(space=SPACES[0], seed=0):
     population, trajectory = problem(space, seed)
     critic = Critic(AGENTS, 5, (8, 6), seed=seed).double()
     rng = np.random.default_rng(seed)
-    terminated = trajectory.ends & (rng.random(trajectory.ends.shape) < 0.5)
-    arrivals = torch.from_numpy(rng.standard_normal(trajectory.observations.shape))
-    trajectory = replace(trajectory, terminated=terminated, arrivals=arrivals)
+    terminated = trajectory.dones & (rng.random(trajectory.dones.shape) < 0.5)
+    next_observations = torch.from_numpy(rng.standard_normal(trajectory.observations.shape))
+    trajectory = replace(trajectory, terminated=terminated, next_observations=next_observations)
     optimizer = torch.optim.SGD([*population.parameters(), *critic.parameters()], lr=1.0)
-    rewards = torch.from_numpy(rng.standard_normal(trajectory.sound.shape)) * torch.from_numpy(trajectory.sound)
+    rewards = torch.from_numpy(rng.standard_normal(trajectory.valid.shape)) * torch.from_numpy(trajectory.valid)
     return population, critic, optimizer, trajectory, rewards
 
 
@@ -36,12 +38,12 @@ def gradients(*networks):
     return [parameter.grad.clone() for network in networks for parameter in network.parameters()]
 
 
-def reference_advantage(rewards, values, next_values, ends, step, gae_lambda=SETTINGS.gae_lambda):
+def reference_advantage(rewards, values, next_values, dones, step, gae_lambda=SETTINGS.gae_lambda):
     """The sum over n of (gamma lambda)^n delta_(t + n), to the end of the episode or of the data."""
     total, weight = 0.0, 1.0
     for later in range(step, len(rewards)):
         total += weight * (rewards[later] + SETTINGS.gamma * next_values[later] - values[later])
-        if ends[later]:
+        if dones[later]:
             break
         weight *= SETTINGS.gamma * gae_lambda
     return total
@@ -51,25 +53,25 @@ def reference_advantage(rewards, values, next_values, ends, step, gae_lambda=SET
 def reference_advantages(critic, trajectory, rewards, gae_lambda=SETTINGS.gae_lambda):
     """(values, ((agent, replica, step, advantage), ...) of the steps that count), one after the other."""
     values = critic(trajectory.observations.flatten(1, 2)).view(AGENTS, PER_AGENT, STEPS)
-    values[~torch.from_numpy(trajectory.sound)] = 0  # nothing counts from where a replica broke
-    arrived = critic(trajectory.arrivals.flatten(1, 2)).view(AGENTS, PER_AGENT, STEPS)
+    values[~torch.from_numpy(trajectory.valid)] = 0  # nothing counts from where a replica broke
+    arrived = critic(trajectory.next_observations.flatten(1, 2)).view(AGENTS, PER_AGENT, STEPS)
     rows = []
     for agent, replica, step in np.ndindex(AGENTS, PER_AGENT, STEPS):
         place = agent, replica
         next_values = [
-            0.0 if trajectory.terminated[place][s] or not trajectory.sound[place][s] else float(arrived[place][s])
+            0.0 if trajectory.terminated[place][s] or not trajectory.valid[place][s] else float(arrived[place][s])
             for s in range(STEPS)
         ]
         advantage = reference_advantage(
-            rewards[place].tolist(), values[place].tolist(), next_values, trajectory.ends[place], step, gae_lambda
+            rewards[place].tolist(), values[place].tolist(), next_values, trajectory.dones[place], step, gae_lambda
         )
         rows.append((agent, replica, step, advantage))
-    return values, [row for row in rows if trajectory.sound[row[:3]]]
+    return values, [row for row in rows if trajectory.valid[row[:3]]]
 
 
 @torch.no_grad()
 def reference_loss(population, critic, trajectory, rewards, critic_learns_too=True):
-    """Step by step, one head and one replica at a time, as the PPO and GAE papers write it."""
+    """Step by step, one agent and one replica at a time, as the PPO and GAE papers write it."""
     values, counted = reference_advantages(critic, trajectory, rewards)
     advantages = np.array([row[3] for row in counted])
     mean, deviation = advantages.mean(), advantages.std(ddof=1)
@@ -81,11 +83,11 @@ def reference_loss(population, critic, trajectory, rewards, critic_learns_too=Tr
         now = float(policy.log_prob(trajectory.actions[agent, replica, step])[agent])
         ratio = math.exp(now - float(trajectory.log_probs[agent, replica, step]))
         scaled = (advantage - mean) / (deviation + 1e-8)
-        gain = min(ratio * scaled, min(max(ratio, 1 - SETTINGS.clip), 1 + SETTINGS.clip) * scaled)
+        gain = min(ratio * scaled, min(max(ratio, 1 - SETTINGS.clip_range), 1 + SETTINGS.clip_range) * scaled)
         value = float(values[agent, replica, step])
         wanted = advantage + value
         error = 0.5 * (value - wanted) ** 2 if critic_learns_too else 0.0
-        losses.append(error - gain - SETTINGS.entropy_bonus * entropy)
+        losses.append(error - gain - SETTINGS.entropy_coef * entropy)
     return float(np.mean(losses))
 
 
@@ -93,17 +95,17 @@ def reference_entropy(policy, agent):
     """By torch's own distributions."""
     if isinstance(policy, Categorical):
         return float(torch.distributions.Categorical(logits=policy.logits[agent, 0]).entropy())
-    return float(torch.distributions.Normal(policy.mean, policy.log_sigma.exp()).entropy()[agent, 0].sum())
+    return float(torch.distributions.Normal(policy.mean, policy.log_std.exp()).entropy()[agent, 0].sum())
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_advantages_are_the_sums_of_the_paper(seed):
     generator = torch.Generator().manual_seed(seed)
     rewards, values, next_values = torch.randn(3, 4, 9, generator=generator, dtype=torch.float64)
-    ends = torch.rand(4, 9, generator=generator) < 0.2
-    found = gae(rewards, values, next_values, ends, SETTINGS.gamma, SETTINGS.gae_lambda)
+    dones = torch.rand(4, 9, generator=generator) < 0.2
+    found = gae(rewards, values, next_values, dones, SETTINGS.gamma, SETTINGS.gae_lambda)
     for row in range(4):
-        rows = [tensor[row].tolist() for tensor in (rewards, values, next_values, ends)]
+        rows = [tensor[row].tolist() for tensor in (rewards, values, next_values, dones)]
         expected = [reference_advantage(*rows, step) for step in range(9)]
         np.testing.assert_allclose(found[row], expected, rtol=1e-12)
 
@@ -112,7 +114,7 @@ def test_advantages_are_the_sums_of_the_paper(seed):
 @pytest.mark.parametrize("space", SPACES, ids=["box", "discrete"])
 def test_the_loss_and_its_gradient_are_a_plain_computations(space, seed, monkeypatch):
     """The gradient is checked by finite differences of the reference along random directions."""
-    settings = replace(SETTINGS, largest_gradient=1e9)
+    settings = replace(SETTINGS, max_grad_norm=1e9)
     population, critic, optimizer, trajectory, rewards = setup(space, seed)
     with torch.no_grad():  # away from ratio 1, so that the clipping matters
         for parameter in population.parameters():
@@ -138,12 +140,12 @@ def test_the_loss_and_its_gradient_are_a_plain_computations(space, seed, monkeyp
     assert difference == pytest.approx(slope, rel=1e-4, abs=1e-7)
 
 
-def test_steps_that_are_not_sound_change_nothing():
+def test_steps_that_are_not_valid_change_nothing():
     results = []
     for spoil in (False, True):
         population, critic, optimizer, trajectory, rewards = setup()
         if spoil:
-            broken = torch.from_numpy(~trajectory.sound)
+            broken = torch.from_numpy(~trajectory.valid)
             trajectory.actions[broken] += 3.0
             trajectory.observations[broken] -= 2.0
         actor_critic(population, critic, optimizer, trajectory, rewards, SETTINGS, np.random.default_rng(0))
@@ -152,11 +154,11 @@ def test_steps_that_are_not_sound_change_nothing():
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
 
 
-def test_a_head_learns_from_its_own_replicas_only():
+def test_an_agent_learns_from_its_own_replicas_only():
     population, critic, optimizer, trajectory, rewards = setup()
-    sound = trajectory.sound.copy()
-    sound[1:] = False
-    trajectory = replace(trajectory, sound=sound)
+    valid = trajectory.valid.copy()
+    valid[1:] = False
+    trajectory = replace(trajectory, valid=valid)
     actor_critic(population, critic, optimizer, trajectory, rewards, SETTINGS, np.random.default_rng(0))
     for network in (population, critic):
         assert network.adapter_weight.grad[0].abs().sum() > 0
@@ -174,7 +176,7 @@ def test_minibatches_go_through_every_step_once_per_pass(monkeypatch):
         return original(population, critic, batch, *rest)
 
     monkeypatch.setattr(module, "_loss", spy)
-    settings = replace(SETTINGS, passes=2, minibatches=3, target_kl=1e9)
+    settings = replace(SETTINGS, update_epochs=2, minibatches=3, desired_kl=10.0)
     report = actor_critic(population, critic, optimizer, trajectory, rewards, settings, np.random.default_rng(0))
     assert report.steps == 6
     expected = trajectory.log_probs[0].flatten().sort().values
@@ -182,17 +184,17 @@ def test_minibatches_go_through_every_step_once_per_pass(monkeypatch):
         torch.testing.assert_close(torch.cat(one_pass).sort().values, expected)
 
 
-def test_the_rate_is_steered_and_a_large_change_ends_the_epoch():
+def test_the_rate_is_steered_and_a_large_change_ends_the_iteration():
     population, critic, optimizer, trajectory, rewards = setup()
     optimizer = torch.optim.Adam([*population.parameters(), *critic.parameters()], lr=1e-2)
     optimizer.param_groups[0]["lr"] = 1e-4
-    many = replace(SETTINGS, passes=5, minibatches=2)
+    many = replace(SETTINGS, update_epochs=5, minibatches=2)
     actor_critic(population, critic, optimizer, trajectory, rewards, many, np.random.default_rng(0))
     assert optimizer.param_groups[0]["lr"] == pytest.approx(1.5e-4)
     optimizer.param_groups[0]["lr"] = 0.3
     report = actor_critic(population, critic, optimizer, trajectory, rewards, many, np.random.default_rng(0))
     assert report.steps < 10
-    assert report.kl > 4 * SETTINGS.target_kl
+    assert report.kl > 4 * SETTINGS.desired_kl
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.2)
 
 
@@ -204,7 +206,7 @@ def test_a_critic_that_warms_up_leaves_the_policies_alone():
     errors = []
     for _ in range(20):
         values = critic(population.normaliser(trajectory.observations).flatten(1, 2)).view_as(rewards)
-        errors.append(float((values - rewards)[torch.from_numpy(trajectory.sound)].detach().square().mean()))
+        errors.append(float((values - rewards)[torch.from_numpy(trajectory.valid)].detach().square().mean()))
         settings = replace(SETTINGS, gamma=0.0)  # so that the values to learn are the rewards
         rng = np.random.default_rng(0)
         report = actor_critic(population, critic, optimizer, trajectory, rewards, settings, rng, critic_only=True)
@@ -214,7 +216,7 @@ def test_a_critic_that_warms_up_leaves_the_policies_alone():
 
 
 def test_a_critic_with_passes_of_its_own_learns_first_and_tells_the_advantages(monkeypatch):
-    settings = replace(SETTINGS, critic_passes=2, critic_lambda=0.3, largest_gradient=1e9)
+    settings = replace(SETTINGS, critic_epochs=2, critic_lambda=0.3, max_grad_norm=1e9)
     population, critic, optimizer, trajectory, rewards = setup()
     expected = copy.deepcopy(critic)
     values, counted = reference_advantages(expected, trajectory, rewards, gae_lambda=0.3)
@@ -239,7 +241,7 @@ def test_a_critic_with_passes_of_its_own_warms_up_alone():
     population, critic, optimizer, trajectory, rewards = setup()
     before = [parameter.detach().clone() for parameter in population.parameters()]
     values = [parameter.detach().clone() for parameter in critic.parameters()]
-    settings, rng = replace(SETTINGS, critic_passes=3, minibatches=2), np.random.default_rng(0)
+    settings, rng = replace(SETTINGS, critic_epochs=3, minibatches=2), np.random.default_rng(0)
     report = actor_critic(population, critic, optimizer, trajectory, rewards, settings, rng, critic_only=True)
     assert (report.steps, report.kl) == (6, 0.0)
     assert all(torch.equal(a, b) for a, b in zip(before, population.parameters(), strict=True))
@@ -253,7 +255,7 @@ def test_a_critic_with_passes_of_its_own_warms_up_alone():
 def test_rewards_that_are_all_alike_move_no_policy():
     population, critic, optimizer, trajectory, rewards = setup()
     rewards[0], rewards[1:] = rewards[0], 0.0
-    settings = replace(SETTINGS, entropy_bonus=0.0)
+    settings = replace(SETTINGS, entropy_coef=0.0)
     actor_critic(population, critic, optimizer, trajectory, rewards, settings, np.random.default_rng(0))
     assert population.adapter_weight.grad[0].abs().sum() > 0
     assert population.adapter_weight.grad[1:].abs().sum() == 0
@@ -267,7 +269,7 @@ def test_rewards_that_are_all_alike_move_no_policy():
 def test_without_a_target_the_rate_stays():
     population, critic, optimizer, trajectory, rewards = setup()
     rate = optimizer.param_groups[0]["lr"]
-    settings = replace(SETTINGS, target_kl=None, passes=3)
+    settings = replace(SETTINGS, desired_kl=None, update_epochs=3)
     report = actor_critic(population, critic, optimizer, trajectory, rewards, settings, np.random.default_rng(0))
     assert (report.steps, optimizer.param_groups[0]["lr"]) == (3, rate)
 
@@ -284,9 +286,9 @@ def test_a_gradient_that_is_not_finite_is_not_taken():
 
 def test_standardised_rewards():
     rng = np.random.default_rng(0)
-    rewards, sound = rng.normal(5, 3, (2, 3, 50)).astype(np.float32), rng.random((2, 3, 50)) < 0.9
-    found = standardised(rewards, sound).numpy()
-    assert found[sound].mean() == pytest.approx(0, abs=1e-5)
-    assert found[sound].std() == pytest.approx(1, abs=1e-2)
-    assert (found[~sound] == 0).all()
-    assert (standardised(rewards, np.zeros_like(sound)) == 0).all()
+    rewards, valid = rng.normal(5, 3, (2, 3, 50)).astype(np.float32), rng.random((2, 3, 50)) < 0.9
+    found = standardised(rewards, valid).numpy()
+    assert found[valid].mean() == pytest.approx(0, abs=1e-5)
+    assert found[valid].std() == pytest.approx(1, abs=1e-2)
+    assert (found[~valid] == 0).all()
+    assert (standardised(rewards, np.zeros_like(valid)) == 0).all()

@@ -12,12 +12,13 @@ from matplotlib.colors import to_rgb
 
 import kmyriad
 from kmyriad.cli import main
+from kmyriad.config import JumpstartConfig, with_settings
 from kmyriad.envs.rendering import fixed_view
-from kmyriad.envs.scene import CrowdRenderer, view_of
+from kmyriad.envs.scene import SceneRenderer, view_of
 from kmyriad.errors import UsageError
-from kmyriad.figures import head_colour
+from kmyriad.figures import agent_colour
 from kmyriad.runs.run import open_run
-from kmyriad.video.film import choose_heads, film
+from kmyriad.video.film import choose_agents, film
 from kmyriad.video.mp4 import write_mp4
 from tests import walk_env
 from tests.cli.test_cli import kmyriad as command
@@ -25,7 +26,16 @@ from tests.cli.test_cli import kmyriad as command
 # imageio_ffmpeg.read_frames leaves its pipes to the garbage collector.
 pytestmark = [pytest.mark.usefixtures("_opengl"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
-TINY = {"replicas": 6, "horizon": 20, "epochs": 1, "trunk": (8,), "adapter": 8, "threads": 1}
+TINY = {
+    "replicas": 6,
+    "horizon": 20,
+    "rollout_steps": 20,
+    "total_steps": 1,
+    "trunk_hidden": (8,),
+    "agent_hidden": 8,
+    "threads": 1,
+}
+"""One iteration."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +66,7 @@ def told(arguments, capsys):
     return " ".join(capsys.readouterr().err.split())
 
 
-def test_the_real_command_films_all_heads_in_one_scene(run):
+def test_the_real_command_films_all_agents_in_one_scene(run):
     out = command("video", str(run.path), folder=run.path.parent)
     path = run.path / "videos" / "balls-scene.mp4"
     assert out.stdout.strip() == str(path)
@@ -67,30 +77,30 @@ def test_the_real_command_films_all_heads_in_one_scene(run):
     assert facts["fps"] == pytest.approx(20)
     assert (facts["codec"], facts["pix_fmt"].split("(")[0]) == ("h264", "yuv420p")
     assert np.abs(pictures[-1].astype(int) - pictures[0]).max() > 60
-    for head in range(3):
-        assert shows(pictures[10], head_colour(head, 3))
+    for agent in range(3):
+        assert shows(pictures[10], agent_colour(agent, 3))
     assert [path.name for path in (run.path / "videos").iterdir()] == ["balls-scene.mp4"]
 
 
-def test_a_grid_shows_the_heads_asked_for(run, tmp_path):
+def test_a_grid_shows_the_agents_asked_for(run, tmp_path):
     out = tmp_path / "new" / "grid.mp4"
-    main(["video", str(run.path), "--layout", "grid", "--heads", "2,0", "--seconds", "0.4", "--out", str(out)])
+    main(["video", str(run.path), "--layout", "grid", "--agents", "2,0", "--seconds", "0.4", "--out", str(out)])
     facts, pictures = frames(out)
     assert len(pictures) == 8
     assert facts["size"] == (720, 360)
     left, right = pictures[:, :, :360], pictures[:, :, 360:]
-    for half, head, other in ((left, 2, 0), (right, 0, 2)):
-        assert shows(half[0], head_colour(head, 3), least=300)
-        assert not shows(half[0][:40], head_colour(other, 3))
+    for half, agent, other in ((left, 2, 0), (right, 0, 2)):
+        assert shows(half[0], agent_colour(agent, 3), least=300)
+        assert not shows(half[0][:40], agent_colour(other, 3))
         assert np.abs(half[-1].astype(int) - half[0])[40:].max() > 30
 
 
 def test_two_runs_stand_side_by_side_under_their_names(run, tmp_path):
     other = tmp_path / "jump"
     shutil.copytree(run.path, other)
-    config = json.loads((other / "config.json").read_text()) | {"command": "jumpstart", "goal": [0.0, -2.0]}
-    (other / "config.json").write_text(json.dumps(config))
-    casts = [choose_heads(run, [1]), choose_heads(open_run(other))]
+    task = {"env": run.env, "env_settings": run.env_settings, "horizon": 20, "rollout_steps": 20, "goal": (0.0, -2.0)}
+    (other / "config.json").write_text(json.dumps(with_settings(JumpstartConfig(), task).as_json()))
+    casts = [choose_agents(run, [1]), choose_agents(open_run(other))]
     plain, made = (
         next(film(casts, goal=goal, layout=layout, seconds=0.1).frames)
         for goal, layout in ((None, "grid"), (None, "scene"))
@@ -98,19 +108,30 @@ def test_two_runs_stand_side_by_side_under_their_names(run, tmp_path):
     assert plain.shape[1] == 480 + 8 + 720
     assert made.shape == (36 + 560 + 34, 600 + 8 + 600, 3)
     left, right = made[:, :600], made[:, 608:]
-    assert shows(left, head_colour(1, 3))
-    assert not shows(left, head_colour(2, 3))
-    assert shows(right, head_colour(2, 3))
+    assert shows(left, agent_colour(1, 3))
+    assert not shows(left, agent_colour(2, 3))
+    assert shows(right, agent_colour(2, 3))
     for half in (left, right):
         assert (half[:36] < 100).any(), "a caption"
         red, green, blue = half[36:-40].astype(int).transpose(2, 0, 1)
         assert ((green > red + 40) & (green > blue + 40)).sum() > 500, "the jump-start's goal"
 
 
+def test_a_video_from_python(run, tmp_path):
+    path = kmyriad.write_video(run.path, tmp_path / "film.mp4", [1], against=run, layout="grid", seconds=0.2)
+    assert path == tmp_path / "film.mp4"
+    facts, pictures = frames(path)
+    assert len(pictures) == 4
+    assert facts["size"] == (480 + 8 + 720, 36 + 720)
+    assert shows(pictures[0][:, :480], agent_colour(1, 3), least=300)
+    with pytest.raises(UsageError, match="there is no agent 3 in"):
+        kmyriad.write_video(run, path, [3])
+
+
 def test_frames_are_what_the_world_is_at_its_control_rate(run):
-    made = film([choose_heads(run)], seconds=2.5)
+    made = film([choose_agents(run)], seconds=2.5)
     assert (made.count, made.fps) == (50, pytest.approx(20))
-    fast = film([choose_heads(run)], seconds=1, camera="top")
+    fast = film([choose_agents(run)], seconds=1, camera="top")
     assert next(fast.frames).shape == (634, 800, 3)
 
 
@@ -120,7 +141,7 @@ def test_a_crowd_of_one_is_the_replica_in_another_colour(make_vec):
     for _ in range(5):
         env.step(np.ones((2, 8), np.float32))
     alone = env.render()[1]
-    crowd = CrowdRenderer(env.world, 2, 120, 80)
+    crowd = SceneRenderer(env.world, 2, 120, 80)
     view, physics = fixed_view(env.world, "follow"), env.get_state().physics
     orange = crowd.render(physics[1:], [(0.93, 0.55, 0.2)], view)
     assert (np.abs(orange.astype(int) - alone).max(axis=-1) > 40).mean() < 0.02  # fewer slices: edges differ
@@ -137,21 +158,21 @@ def test_a_crowd_of_one_is_the_replica_in_another_colour(make_vec):
     crowd.close()
 
 
-def test_only_nine_heads_unless_asked(tmp_path, capsys):
+def test_only_nine_agents_unless_asked(tmp_path, capsys):
     run = kmyriad.pretrain("point-maze", agents=12, out=tmp_path / "many", **TINY | {"replicas": 12})
-    cast = choose_heads(run)
-    assert (cast.heads, cast.left_out) == (tuple(range(9)), 3)
+    cast = choose_agents(run)
+    assert (cast.agents, cast.left_out) == (tuple(range(9)), 3)
     main(["video", str(run.path), "--seconds", "0.1", "--layout", "grid"])
-    assert "the first 9 of 12 heads; choose others with --heads" in capsys.readouterr().err
+    assert "the first 9 of 12 agents; choose others with --agents" in capsys.readouterr().err
     assert frames(run.path / "videos" / "many-grid.mp4")[0]["size"] == (720, 720)
-    assert choose_heads(run, [11, 11]).heads == (11, 11)
+    assert choose_agents(run, [11, 11]).agents == (11, 11)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--heads", "0,3"], "there is no head 3 in"),
-        (["--heads", "0-2"], "--heads takes numbers with commas between"),
+        (["--agents", "0,3"], "there is no agent 3 in"),
+        (["--agents", "0-2"], "--agents takes numbers with commas between"),
         (["--goal", "0", "0"], "it lies inside a wall"),
         (["--goal", "1"], "--goal takes x y or x y z; got 1 numbers"),
         (["--seconds", "0"], "--seconds must be above 0"),
@@ -176,7 +197,8 @@ def test_a_run_without_checkpoint_and_other_worlds_are_refused(run, tmp_path, ca
     assert "bare has no checkpoint yet" in told([bare], capsys)
     ant = tmp_path / "ant"
     shutil.copytree(run.path, ant)
-    (ant / "config.json").write_text(json.dumps(run.config | {"env": "ant-empty"}))
+    settings = with_settings(run.pretraining, {"env": "ant-empty"})
+    (ant / "config.json").write_text(json.dumps(settings.as_json()))
     assert "the runs are of different worlds" in told([run.path, "--against", ant], capsys)
 
 
@@ -184,7 +206,7 @@ def test_environments_that_cannot_render_are_refused(tmp_path, capsys):
     walk_env.register()
     run = kmyriad.pretrain(walk_env.CONTINUOUS, agents=2, out=tmp_path / "walk", **TINY)
     assert "cannot render pictures" in told([run.path, "--layout", "grid"], capsys)
-    assert "can show all heads in one scene; use --layout grid" in told([run.path], capsys)
+    assert "can show all agents in one scene; use --layout grid" in told([run.path], capsys)
     assert "--goal is for our worlds" in told([run.path, "--goal", 1, 1], capsys)
     assert not (run.path / "videos").exists()
 

@@ -1,8 +1,8 @@
 // Curves over environment steps, drawn by uPlot.
 
 const QUANTITIES = {
-  entropy: { title: "Entropy of all heads together", axis: "entropy (nats)", show: (value) => value.toFixed(2) },
-  success: { title: "Success rate", axis: "success rate (%), mean of 5 epochs", show: (value) => `${value.toFixed(0)} %`, range: [0, 100] },
+  entropy: { title: "Entropy of all agents together", axis: "entropy (nats)", show: (value) => value.toFixed(2) },
+  success: { title: "Success rate", axis: "success rate (%), mean of 5 iterations", show: (value) => `${value.toFixed(0)} %`, range: [0, 100] },
   return: { title: "Return", axis: "return per episode", show: (value) => value.toPrecision(4) },
 };
 

@@ -89,20 +89,20 @@ function placeKind(ground, point) {
 }
 
 // One episode, up to (not with) the stored point `end`.
-function drawPath(context, view, paths, head, episode, end) {
-  const begin = firstPoint(paths, head, episode);
+function drawPath(context, view, paths, agent, episode, end) {
+  const begin = firstPoint(paths, agent, episode);
   context.beginPath();
   for (let i = begin; i < begin + end; i++) context.lineTo(view.px(paths.x[i]), view.py(paths.y[i]));
   context.stroke();
 }
 
-function drawAllPaths(context, view, paths, heads) {
+function drawAllPaths(context, view, paths, agents) {
   context.lineWidth = 1;
   context.globalAlpha = 0.45;
-  // Episode by episode over the heads, so that no head hides the others.
+  // Episode by episode over the agents, so that no agent hides the others.
   for (let episode = 0; episode < paths.episodes; episode++) {
-    heads.forEach((head, index) => {
-      context.strokeStyle = head.colour;
+    agents.forEach((agent, index) => {
+      context.strokeStyle = agent.colour;
       drawPath(context, view, paths, index, episode, paths.points);
     });
   }

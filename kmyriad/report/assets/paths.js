@@ -1,6 +1,6 @@
 // Stored episodes: unpacked, and asked how often and how soon they come to a goal.
 
-// x and y are metres, point after point, episode after episode, head after head.
+// x and y are metres, point after point, episode after episode, agent after agent.
 function unpackPaths(packed) {
   const grid = new Int16Array(decodeBase64(packed.xy));
   const points = packed.steps.length;
@@ -10,17 +10,17 @@ function unpackPaths(packed) {
     x[i] = packed.origin[0] + packed.scale * grid[2 * i];
     y[i] = packed.origin[1] + packed.scale * grid[2 * i + 1];
   }
-  return { heads: packed.heads, episodes: packed.episodes, steps: packed.steps, points, x, y };
+  return { agents: packed.agents, episodes: packed.episodes, steps: packed.steps, points, x, y };
 }
 
-function firstPoint(paths, head, episode) {
-  return (head * paths.episodes + episode) * paths.points;
+function firstPoint(paths, agent, episode) {
+  return (agent * paths.episodes + episode) * paths.points;
 }
 
 // {step, point, closest}: when an episode first comes within `radius` of the goal (null if never), the index of the
 // stored point right after that, and how near it ever comes. Between stored points the way is a straight line.
-function approach(paths, head, episode, goal, radius) {
-  const begin = firstPoint(paths, head, episode);
+function approach(paths, agent, episode, goal, radius) {
+  const begin = firstPoint(paths, agent, episode);
   let closest = Math.hypot(paths.x[begin] - goal.x, paths.y[begin] - goal.y);
   let arrival = closest <= radius ? { step: paths.steps[0], point: 0 } : null;
   for (let i = 1; i < paths.points; i++) {
@@ -47,30 +47,30 @@ function entry(ax, ay, dx, dy, radius) {
   return a > 0 ? Math.min(1, Math.max(0, (-b - root) / a)) : 0;
 }
 
-// Heads, the best first: who comes there most often, then soonest, then nearest on average.
-function rankHeads(paths, goal, radius) {
+// Agents, the best first: who comes there most often, then soonest, then nearest on average.
+function rankAgents(paths, goal, radius) {
   const standings = [];
-  for (let head = 0; head < paths.heads; head++) standings.push(standing(paths, head, goal, radius));
+  for (let agent = 0; agent < paths.agents; agent++) standings.push(standing(paths, agent, goal, radius));
   return standings.sort(
     (one, other) =>
       other.successes - one.successes ||
       (one.successes ? one.medianStep - other.medianStep : 0) ||
       one.closest - other.closest ||
-      one.head - other.head,
+      one.agent - other.agent,
   );
 }
 
-function standing(paths, head, goal, radius) {
+function standing(paths, agent, goal, radius) {
   const arrivals = [];
   let closest = 0, nearest = Infinity;
   for (let episode = 0; episode < paths.episodes; episode++) {
-    const found = approach(paths, head, episode, goal, radius);
+    const found = approach(paths, agent, episode, goal, radius);
     closest += found.closest / paths.episodes;
     nearest = Math.min(nearest, found.closest);
     if (found.step !== null) arrivals.push({ episode, step: found.step, point: found.point });
   }
   const medianStep = median(arrivals.map((one) => one.step));
-  return { head, successes: arrivals.length, medianStep, closest, nearest, arrivals };
+  return { agent, successes: arrivals.length, medianStep, closest, nearest, arrivals };
 }
 
 function median(values) {

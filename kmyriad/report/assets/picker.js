@@ -1,6 +1,6 @@
-// The goal picker: a point on the map ranks the heads and gives the command to go on with.
+// The goal picker: a point on the map ranks the agents and gives the command to go on with.
 
-const SHOWN = 8; // heads in a ranking
+const SHOWN = 8; // agents in a ranking
 const DRAWN = 5; // of them, whose ways are drawn
 const FADED = 0.22; // opacity of all other ways then
 
@@ -9,7 +9,7 @@ function goalPicker(run, paths) {
   const canvas = make("canvas", {
     tabindex: "0",
     role: "application",
-    "aria-label": "Map of all heads. Arrow keys move a mark, Enter picks it as the goal.",
+    "aria-label": "Map of all agents. Arrow keys move a mark, Enter picks it as the goal.",
   });
   const panel = pickerPanel(run, (goal) => pick(goal));
   const redraw = () => drawPicker(canvas, run, paths, state);
@@ -17,9 +17,9 @@ function goalPicker(run, paths) {
   function pick(goal) {
     const kind = placeKind(run.ground, goal);
     Object.assign(state, { goal, cursor: null, only: null });
-    state.ranking = kind === "free" ? rankHeads(paths, goal, run.goal_radius) : [];
-    panel.show(goal, kind, state.ranking, (head) => {
-      state.only = head;
+    state.ranking = kind === "free" ? rankAgents(paths, goal, run.goal_radius) : [];
+    panel.show(goal, kind, state.ranking, (agent) => {
+      state.only = agent;
       redraw();
     });
     redraw();
@@ -40,7 +40,7 @@ function goalPicker(run, paths) {
 }
 
 function mapCaption() {
-  return make("figcaption", {}, "Every stored episode, in its head's colour. The cross is the start.");
+  return make("figcaption", {}, "Every stored episode, in its agent's colour. The cross is the start.");
 }
 
 // Ground and all paths change only with the layout: drawn once, aside.
@@ -49,7 +49,7 @@ function mapLayers(view, run, paths) {
   const below = prepareCanvas(ground, view), above = prepareCanvas(ways, view);
   clipToMap(below, view, () => drawGround(below, view, run.ground));
   drawAxes(below, view);
-  clipToMap(above, view, () => drawAllPaths(above, view, paths, run.heads));
+  clipToMap(above, view, () => drawAllPaths(above, view, paths, run.agents));
   return { ground, ways };
 }
 
@@ -70,19 +70,19 @@ function drawPicker(canvas, run, paths, state) {
   });
 }
 
-// The ways of the best heads up to the goal; where none reaches it, all of their ways.
+// The ways of the best agents up to the goal; where none reaches it, all of their ways.
 function drawRanking(context, view, run, paths, ranking, only) {
   const reaching = ranking.filter((standing) => standing.successes);
   const best = (reaching.length ? reaching : ranking).slice(0, DRAWN);
-  const shown = only === null ? best : ranking.filter((standing) => standing.head === only);
+  const shown = only === null ? best : ranking.filter((standing) => standing.agent === only);
   context.lineWidth = 1.5;
   context.globalAlpha = 0.75;
   for (const standing of shown.slice().reverse()) {
-    context.strokeStyle = run.heads[standing.head].colour;
+    context.strokeStyle = run.agents[standing.agent].colour;
     const ways = standing.successes
       ? standing.arrivals.map((arrival) => [arrival.episode, arrival.point + 1])
       : Array.from({ length: paths.episodes }, (_, episode) => [episode, paths.points]);
-    for (const [episode, end] of ways) drawPath(context, view, paths, standing.head, episode, end);
+    for (const [episode, end] of ways) drawPath(context, view, paths, standing.agent, episode, end);
   }
   context.globalAlpha = 1;
 }
@@ -119,7 +119,7 @@ function steer(event, run, state, pick, redraw) {
 // The words beside the map. `show` tells what was found for a goal.
 function pickerPanel(run, pick) {
   const x = coordinateInput("x"), y = coordinateInput("y");
-  const form = make("form", {}, x.label, y.label, make("button", { type: "submit", class: "main" }, "Rank heads"));
+  const form = make("form", {}, x.label, y.label, make("button", { type: "submit", class: "main" }, "Rank agents"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (x.input.value && y.input.value) pick({ x: x.input.valueAsNumber, y: y.input.valueAsNumber });
@@ -130,7 +130,7 @@ function pickerPanel(run, pick) {
     { class: "picker" },
     make("h3", {}, "Pick a goal"),
     paragraph(
-      `Click the map, move there with the arrow keys and Enter, or type a point. A head is there when it comes within ${formatMetres(run.goal_radius)} m.`,
+      `Click the map, move there with the arrow keys and Enter, or type a point. An agent is there when it comes within ${formatMetres(run.goal_radius)} m.`,
       "soft",
     ),
     form,
@@ -156,17 +156,17 @@ function verdict(run, goal, kind, ranking) {
   if (kind === "outside") return `${place} lies outside this world. Pick a point inside its walls.`;
   if (kind === "cut off") return `No way leads from the start to ${place}. Pick another point.`;
   const start = Math.hypot(goal.x - run.ground.start[0], goal.y - run.ground.start[1]);
-  if (start <= run.goal_radius) return `${place} is where episodes start: every head is there at once.`;
+  if (start <= run.goal_radius) return `${place} is where episodes start: every agent is there at once.`;
   const reaching = ranking.filter((standing) => standing.successes).length;
   if (!reaching) {
-    return `No head ever comes within ${formatMetres(run.goal_radius)} m of ${place}. Ranked by closest approach instead: in a straight line, the mean over a head's episodes.`;
+    return `No agent ever comes within ${formatMetres(run.goal_radius)} m of ${place}. Ranked by closest approach instead: in a straight line, the mean over an agent's episodes.`;
   }
   const [best, ...others] = ranking.filter((standing) => standing.successes === ranking[0].successes);
   const rate = percent(best.successes, run.episodes);
-  if (reaching === 1) return `Only head ${best.head} comes to ${place}, in ${rate} of its episodes.`;
+  if (reaching === 1) return `Only agent ${best.agent} comes to ${place}, in ${rate} of its episodes.`;
   return others.length
-    ? `${reaching} heads come to ${place}; head ${best.head} is the soonest of the ${others.length + 1} that do so most often, in ${rate} of their episodes.`
-    : `${reaching} heads come to ${place}; head ${best.head} does so most often, in ${rate} of its episodes.`;
+    ? `${reaching} agents come to ${place}; agent ${best.agent} is the soonest of the ${others.length + 1} that do so most often, in ${rate} of their episodes.`
+    : `${reaching} agents come to ${place}; agent ${best.agent} does so most often, in ${rate} of its episodes.`;
 }
 
 function percent(part, whole) {
@@ -180,15 +180,15 @@ function rankingList(run, ranking, highlight) {
   rows.forEach((standing, index) => {
     const row = make(
       "li",
-      { class: "rank", tabindex: "0", "data-head": standing.head },
+      { class: "rank", tabindex: "0", "data-agent": standing.agent },
       make("span", { class: "place" }, String(index + 1)),
-      chip(run.heads[standing.head].colour),
-      make("span", {}, `head ${standing.head}`),
+      chip(run.agents[standing.agent].colour),
+      make("span", {}, `agent ${standing.agent}`),
       make("span", { class: "often" }, often(standing, run)),
       make("span", { class: "soon" }, soon(standing, run)),
     );
-    for (const [event, head] of [["mouseenter", standing.head], ["focus", standing.head], ["mouseleave", null], ["blur", null]]) {
-      row.addEventListener(event, () => highlight(head));
+    for (const [event, agent] of [["mouseenter", standing.agent], ["focus", standing.agent], ["mouseleave", null], ["blur", null]]) {
+      row.addEventListener(event, () => highlight(agent));
     }
     list.append(row);
   });
@@ -216,7 +216,7 @@ function commandBox(run, goal) {
   return make(
     "div",
     {},
-    paragraph("Learn this goal from the best head:", "soft"),
+    paragraph("Learn this goal from the best agent:", "soft"),
     make("div", { class: "command" }, code, button),
   );
 }

@@ -6,7 +6,7 @@ function runSection(run, index, isAlone) {
   section.append(overview(run, isAlone));
   if (run.paths) section.append(...populationMaps(run));
   if (run.goal && run.ground) section.append(goalMap(run));
-  if (run.heads) section.append(headTable(run));
+  if (run.agents) section.append(agentTable(run));
   if (run.videos.length) section.append(videoGallery(run));
   section.append(make("details", {}, make("summary", {}, "Settings of the run"), make("pre", {}, run.settings)));
   return section;
@@ -21,29 +21,29 @@ function overview(run, isAlone) {
 
 function populationMaps(run) {
   const paths = unpackPaths(run.paths);
-  const explorer = make("div", { class: "part" }, make("h3", {}, "Where the heads go"), goalPicker(run, paths));
-  const maps = run.heads.map((head, index) => headMap(run, paths, head, index));
-  const many = run.heads.length > 12 ? "heads many" : "heads";
-  const heads = make(
+  const explorer = make("div", { class: "part" }, make("h3", {}, "Where the agents go"), goalPicker(run, paths));
+  const maps = run.agents.map((agent, index) => agentMap(run, paths, agent, index));
+  const many = run.agents.length > 12 ? "agents many" : "agents";
+  const agents = make(
     "div",
     { class: "part" },
-    make("h3", {}, "Head by head"),
-    paragraph(headsNote(run), "soft"),
+    make("h3", {}, "Agent by agent"),
+    paragraph(agentsNote(run), "soft"),
     make("div", { class: many }, ...maps),
   );
-  return [explorer, heads];
+  return [explorer, agents];
 }
 
-function headsNote(run) {
-  const squares = `The same ground in every map, with the squares of ${formatMetres(run.goal_radius)} m that a head's episodes touch`;
+function agentsNote(run) {
+  const squares = `The same ground in every map, with the squares of ${formatMetres(run.goal_radius)} m that an agent's episodes touch`;
   return typeof run.kl_floor === "number"
     ? `${squares}, and the KL of its states from those of the others, in nats (${run.kl_floor.toFixed(2)} if all behaved alike).`
     : `${squares}.`;
 }
 
-function headMap(run, paths, head, index) {
-  const canvas = mapCanvas(run, BARE, `Map of head ${index}`, (context, view) => {
-    context.strokeStyle = head.colour;
+function agentMap(run, paths, agent, index) {
+  const canvas = mapCanvas(run, BARE, `Map of agent ${index}`, (context, view) => {
+    context.strokeStyle = agent.colour;
     context.lineWidth = 1;
     context.globalAlpha = 0.6;
     for (let episode = 0; episode < paths.episodes; episode++) {
@@ -51,10 +51,10 @@ function headMap(run, paths, head, index) {
     }
     context.globalAlpha = 1;
   });
-  const title = make("div", { class: "head-title" }, chip(head.colour), `head ${index}`);
+  const title = make("div", { class: "agent-title" }, chip(agent.colour), `agent ${index}`);
   const notes = [];
-  if (head.cells !== null) notes.push(`${head.cells} squares`);
-  if (head.kl !== null) notes.push(`KL ${head.kl.toFixed(2)}`);
+  if (agent.cells !== null) notes.push(`${agent.cells} squares`);
+  if (agent.kl !== null) notes.push(`KL ${agent.kl.toFixed(2)}`);
   return make("figure", { class: "map" }, title, canvas, make("figcaption", {}, notes.join(" · ")));
 }
 
@@ -68,16 +68,16 @@ function goalMap(run) {
   return make("figure", { class: "part map alone" }, make("h3", {}, "The goal"), canvas, make("figcaption", {}, caption));
 }
 
-function headTable(run) {
+function agentTable(run) {
   const show = (value, digits) => (value === null ? "–" : value.toFixed(digits));
-  const titles = ["head", "entropy (nats)", "squares visited", "KL from the others (nats)"];
+  const titles = ["agent", "entropy (nats)", "squares visited", "KL from the others (nats)"];
   const table = make("table", { class: "numbers" }, make("tr", {}, ...titles.map((title) => make("th", {}, title))));
-  run.heads.forEach((head, index) => {
-    const cells = [String(index), show(head.entropy, 2), show(head.cells, 0), show(head.kl, 2)];
+  run.agents.forEach((agent, index) => {
+    const cells = [String(index), show(agent.entropy, 2), show(agent.cells, 0), show(agent.kl, 2)];
     table.append(make("tr", {}, ...cells.map((cell) => make("td", {}, cell))));
   });
-  const floor = typeof run.kl_floor === "number" ? [paragraph(`Heads that all behave alike would show a KL of ${run.kl_floor.toFixed(2)} nats.`, "soft")] : [];
-  return make("details", {}, make("summary", {}, "Numbers of each head"), make("div", { class: "scroll" }, table), ...floor);
+  const floor = typeof run.kl_floor === "number" ? [paragraph(`Agents that all behave alike would show a KL of ${run.kl_floor.toFixed(2)} nats.`, "soft")] : [];
+  return make("details", {}, make("summary", {}, "Numbers of each agent"), make("div", { class: "scroll" }, table), ...floor);
 }
 
 function videoGallery(run) {

@@ -1,0 +1,32 @@
+"""How much memory a run will need, told before anything is made: a wrong digit should not take the machine."""
+
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+
+from kmyriad.config import Rollouts
+from kmyriad.errors import UsageError
+
+NUMBER = 4
+"""Bytes of a float32."""
+COPIES_OF_WEIGHTS = 4
+"""Weights, gradients, and Adam's two moments."""
+OBSERVATION, ACTION, FEATURES = 64, 8, 8
+"""Sizes of an ordinary robot: the environment is not made yet, and only the order of magnitude matters."""
+STEP = NUMBER * (4 * OBSERVATION + 4 * ACTION + 16)
+"""Bytes of a step: what was seen before and after it, normalised and in minibatches, actions and flags."""
+
+
+def check_memory(rollouts: Rollouts, hidden: Sequence[int], agent_hidden: int) -> None:
+    """Refuse what this machine's memory cannot hold: an iteration's steps, the pool of a horizon, all weights."""
+    sizes = [OBSERVATION, *hidden]
+    weights = sum(inputs * outputs for inputs, outputs in pairwise(sizes))
+    weights += rollouts.agents * agent_hidden * (sizes[-1] + 2 * ACTION)
+    steps = rollouts.replicas * rollouts.steps
+    needed = steps * (STEP + rollouts.per_horizon * NUMBER * FEATURES) + COPIES_OF_WEIGHTS * NUMBER * weights
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else needed
+    if needed > there:
+        raise UsageError(
+            f"this needs about {needed / 2**30:,.0f} GiB of memory, and the machine has {there / 2**30:,.0f}; use fewer"
+            " replicas, a smaller horizon or rollout_steps, or smaller layers"
+        )

@@ -1,0 +1,173 @@
+import gymnasium
+import numpy as np
+import pytest
+
+from kmyriad.config import Rollouts
+from kmyriad.envs import WORLDS
+from kmyriad.errors import UsageError
+from kmyriad.population.distributions import action_spec
+from kmyriad.rollout.replicas import CELL, Replicas, make_replicas
+from tests import walk_env
+
+walk_env.register()
+
+SAVABLE_OR_NOT = pytest.mark.parametrize("env", ["point-maze", walk_env.CONTINUOUS])
+
+
+def stand(replicas, steps):
+    """(replicas, steps), where episodes end while nobody moves."""
+    still = np.zeros((replicas.count, *replicas.action_space.shape), np.float32)
+    return np.stack([replicas.step(still).done for _ in range(steps)], axis=1)
+
+
+def first_ends(replicas, agents, steps):
+    """Per agent and replica, the step in which its first episode ends."""
+    return stand(replicas, steps).argmax(axis=1).reshape(agents, -1).tolist()
+
+
+@SAVABLE_OR_NOT
+def test_segments_begin_with_episodes_that_end_at_different_steps(env):
+    replicas = make_replicas(env, 6, horizon=9)
+    replicas.begin(Rollouts(agents=2, replicas=6, horizon=9, steps=3), seed=0)
+    assert replicas.episode_steps.tolist() == [0, 3, 6] * 2
+    assert first_ends(replicas, 2, 9) == [[8, 5, 2]] * 2
+
+
+@SAVABLE_OR_NOT
+def test_agents_of_few_replicas_have_episodes_at_different_steps(env):
+    replicas = make_replicas(env, 6, horizon=12)
+    # 6 steps between an agent's replicas: two segments
+    replicas.begin(Rollouts(agents=3, replicas=6, horizon=12, steps=3), seed=0)
+    assert first_ends(replicas, 3, 12) == [[11, 5], [8, 2], [11, 5]]
+
+
+@SAVABLE_OR_NOT
+def test_segments_need_not_divide_the_horizon(env):
+    replicas = make_replicas(env, 2, horizon=10)
+    replicas.begin(Rollouts(agents=2, replicas=2, horizon=10, steps=4), seed=0)
+    assert replicas.episode_steps.tolist() == [0, 4]
+    assert np.argwhere(stand(replicas, 20)).tolist() == [[0, 9], [0, 19], [1, 5], [1, 15]]
+
+
+@SAVABLE_OR_NOT
+def test_segments_go_on_and_whole_horizons_begin_with_a_reset(env):
+    replicas = make_replicas(env, 4, horizon=10)
+    assert not replicas.are_running
+    segments = Rollouts(agents=2, replicas=4, horizon=10, steps=5)
+    replicas.begin(segments, seed=0)
+    assert replicas.are_running
+    stand(replicas, 3)
+    before, observation = replicas.episode_steps.copy(), replicas.observation.copy()
+    replicas.begin(segments, seed=1)
+    np.testing.assert_array_equal(replicas.episode_steps, before)
+    np.testing.assert_array_equal(replicas.observation, observation)
+    replicas.begin(Rollouts(agents=2, replicas=4, horizon=10, steps=10), seed=1)
+    assert not replicas.episode_steps.any()
+    assert first_ends(replicas, 2, 10) == [[9, 9]] * 2
+
+
+@SAVABLE_OR_NOT
+def test_episodes_end_at_their_limit_which_may_be_below_the_horizon(env):
+    replicas = make_replicas(env, 3, horizon=9)
+    assert replicas.episode_limit == 9
+    replicas.episode_limit = 4
+    replicas.begin(Rollouts(agents=1, replicas=3, horizon=9, steps=2), seed=0)
+    assert replicas.episode_steps.tolist() == [0, 1, 2]  # spread over the limit
+    ends = [np.flatnonzero(row).tolist() for row in stand(replicas, 8)]
+    assert ends == [[3, 7], [2, 6], [1, 5]]
+    assert replicas.episode_steps.tolist() == [0, 1, 2]
+
+
+def test_our_worlds_can_be_put_back_to_the_bit():
+    replicas, other = (make_replicas("point-maze", 4, horizon=10, settings={"reset_noise": 1.0}) for _ in range(2))
+    assert replicas.can_be_saved
+    assert replicas.world is replicas.engine.world
+    replicas.begin(Rollouts(agents=2, replicas=4, horizon=10, steps=5), seed=0)
+    stand(replicas, 3)
+    other.set_state(replicas.get_state())
+    assert other.are_running
+    np.testing.assert_array_equal(other.episode_steps, replicas.episode_steps)
+    push = np.ones((4, 2), np.float32)
+    for _ in range(12):
+        ours, theirs = replicas.step(push), other.step(push)
+        for name, value in vars(ours).items():
+            np.testing.assert_array_equal(value, getattr(theirs, name), err_msg=name)
+
+
+def test_environments_of_others_have_observations_only():
+    replicas = make_replicas(walk_env.CONTINUOUS, 2, horizon=10)
+    assert (replicas.engine, replicas.world, replicas.turning, replicas.mirrors) == (None, None, None, ())
+    assert (replicas.goal_radius, replicas.cell, replicas.has_xy) == (CELL, CELL, False)
+    assert replicas.features == ("0", "1")
+    assert not replicas.can_be_saved
+    assert replicas.get_state() is None
+    saved = make_replicas("point-maze", 2, horizon=10).get_state()
+    with pytest.raises(UsageError, match="cannot be put back to a saved state; start its episodes anew"):
+        replicas.set_state(saved)
+
+
+def test_a_goal_may_be_smaller_than_a_coverage_cell():
+    replicas = make_replicas("ant-empty", 1, horizon=5, settings={"goal": (3.0, 0.0), "goal_radius": 0.25})
+    assert (replicas.goal_radius, replicas.cell) == (0.25, 1.0)
+    replicas = make_replicas("point-maze", 1, horizon=5)
+    assert (replicas.goal_radius, replicas.cell) == (0.45, 0.45)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_world_brings_its_features(name):
+    for env in (name, WORLDS[name].id):
+        replicas = make_replicas(env, 1, horizon=5)
+        assert replicas.features == WORLDS[name].features
+        assert replicas.feature_size == len(WORLDS[name].features)
+        assert replicas.world.horizon == 5
+        assert replicas.has_xy
+
+
+def test_symmetries_are_about_the_first_two_features():
+    ant = make_replicas("ant-empty", 1, horizon=5)
+    assert len(ant.mirrors) == 2
+    assert ant.turning is not None
+    other = make_replicas("ant-empty", 1, horizon=5, features=("yaw", "x"))
+    assert (other.mirrors, other.turning) == ((), None)
+
+
+def test_what_an_environment_can_comes_with_its_engine_alone():
+    engine = make_replicas("point-maze", 2, horizon=5).env
+    assert Replicas(engine, horizon=5).engine is None
+    assert Replicas(engine, ("vx",), horizon=5, engine=engine).feature_size == 1
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "message"),
+    [
+        ("ant-mazes", {}, "unknown environment 'ant-mazes' .did you mean 'ant-maze'"),
+        ("ant-empty", {"features": ("hight",)}, "unknown feature 'hight'"),
+        (walk_env.CONTINUOUS, {"features": ("2",)}, "unknown feature '2'.*indices of the observation"),
+        ("point-maze", {"settings": {"mapp": "u"}}, "unknown setting 'mapp' .did you mean 'map'"),
+        ("point-maze", {"settings": {"map": 7}}, "map must be rows of 0"),
+        ("point-maze", {"settings": {"decimation": "x"}}, "decimation must be a whole number; got 'x'"),
+        ("point-maze", {"settings": {"horizon": 7}}, "horizon is no setting of the environment here"),
+        (walk_env.CONTINUOUS, {"settings": {"max_episode_steps": 7}}, "max_episode_steps is no setting"),
+    ],
+)
+def test_bad_environments_are_refused(env, settings, message):
+    with pytest.raises(UsageError, match=message) as error:
+        make_replicas(env, 2, horizon=5, **settings)
+    assert "\n" not in str(error.value)
+
+
+def test_observations_of_several_dimensions_are_refused():
+    class Pictures(walk_env.Walk):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = gymnasium.spaces.Box(0, 1, (4, 4), np.float32)
+
+    vector = gymnasium.vector.SyncVectorEnv([Pictures])
+    with pytest.raises(UsageError, match=r"observation space .* is not supported; it must be a one-dimensional Box"):
+        Replicas(vector, horizon=5)
+
+
+def test_unbounded_actions_are_refused():
+    replicas = make_replicas(walk_env.UNBOUNDED, 2, horizon=5)
+    with pytest.raises(UsageError, match="unbounded"):
+        action_spec(replicas.action_space)

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+
+from kmyriad.config import JumpstartConfig, with_settings
+from kmyriad.errors import UsageError
+from kmyriad.rollout.task import Task, task_of
+from tests import walk_env
+
+walk_env.register()
+
+
+def test_a_goal_is_in_every_replica():
+    task = Task("point-maze", {"decimation": 5}, 12, (0.0, -2.0), 0.3)
+    replicas = task.replicas(3)
+    assert (replicas.count, replicas.goal_radius, replicas.world.decimation, replicas.world.horizon) == (3, 0.3, 5, 12)
+    replicas.start(0)
+    step = replicas.step(np.zeros((3, 2), np.float32))  # the ball starts there
+    assert step.reward.tolist() == [1, 1, 1]
+    assert step.success.all()
+    assert not step.done.any()
+    stopping = task.replicas(3, ends_at_goal=True)
+    stopping.start(0)
+    assert stopping.step(np.zeros((3, 2), np.float32)).terminated.all()
+
+
+def test_without_a_radius_the_worlds_own_holds():
+    assert Task("ant-empty", {}, 12, (3.0, 0.0)).replicas(1).goal_radius == 1.0
+
+
+def test_an_environment_may_have_a_reward_of_its_own():
+    replicas = Task(walk_env.CONTINUOUS, {}, 12, ()).replicas(2)
+    replicas.start(0)
+    east = replicas.step(np.array([[2.0, 0.0], [-2.0, 0.0]], np.float32)).reward
+    assert east == pytest.approx([0.6, -0.6], abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("env", "goal", "message"),
+    [
+        ("ant-maze", (), "ant-maze has no reward without a goal; give one, such as --goal 6 3"),
+        ("kmyriad/AntMaze-v0", (), "has no reward without a goal"),
+        (walk_env.CONTINUOUS, (1.0, 0.0), "has a reward of its own and takes no goal; leave the goal out"),
+    ],
+)
+def test_a_goal_without_a_world_or_a_world_without_a_goal_is_refused(env, goal, message):
+    with pytest.raises(UsageError, match=message):
+        Task(env, {}, 12, goal)
+
+
+def test_a_jumpstart_tells_its_task():
+    settings = {"env": "ant-empty", "env_settings": {"reset_noise": 0.5}, "horizon": 60, "goal": (3.0, 1.0)}
+    config = with_settings(JumpstartConfig(), settings)
+    assert task_of(config) == Task("ant-empty", {"reset_noise": 0.5}, 60, (3.0, 1.0), None)
+    assert task_of(with_settings(config, {"goal_radius": 0.5})).goal_radius == 0.5
