@@ -173,7 +173,9 @@ def fresh_success(run: Run) -> float:
         if known["iterations"] == iterations:
             return float(known["success"])
     play = trials(task_of(run.jumpstart), load_population(run), EVALUATION_SEED, threads=1)
-    success = float(play([0], FRESH_EPISODES, 0).success.mean())
+    solved = play([0], FRESH_EPISODES, 0).success
+    assert solved is not None  # its task has a goal
+    success = float(solved.mean())
     kept.write_text(json.dumps({"iterations": iterations, "success": success}) + "\n")
     return success
 

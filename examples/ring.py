@@ -55,6 +55,7 @@ def play(run: km.Run) -> tuple[Paths, float]:
     """Paths of a fine-tuned policy in fresh episodes, NaN from the goal on, and its success."""
     trajectory = km.play(run, EPISODES, seed=1)
     assert trajectory.xy is not None
+    assert trajectory.success is not None
     success = trajectory.success[0]
     return np.where(success[:, :, None], np.nan, trajectory.xy[0]), float(success.any(axis=1).mean())
 

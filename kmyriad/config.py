@@ -299,7 +299,7 @@ class TaskConfig:
     """End training's episodes once the goal is entered (reward 1). Off: reward 1 for every step in the goal. Needs
     rollout_steps below the horizon."""
     episode_limit: Count | None = None
-    """Limit of training's episodes, steps, where they stop at the goal; none: half again what most successes take."""
+    """Limit of training's episodes that stop at the goal, steps; none: half again what nine in ten successes take."""
     env: str = ""
     """World; empty takes the source's, which it must be."""
     env_settings: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)

@@ -11,6 +11,10 @@ DISCRETE = "kmyriad-test/WalkDiscrete-v0"
 EAST = 1.0
 BROKEN = "kmyriad-test/WalkBroken-v0"
 UNBOUNDED = "kmyriad-test/WalkUnbounded-v0"
+ENDING = "kmyriad-test/WalkEnding-v0"
+LUCKY = "kmyriad-test/WalkLucky-v0"
+EDGE = 1.5
+"""How far the ends are where episodes end early."""
 
 
 class Walk(gymnasium.Env):
@@ -38,7 +42,28 @@ class Walk(gymnasium.Env):
         return seen.astype(np.float32), float(self._place[0]), False, False, {"success": self._place[0] > EAST}
 
 
+class WalkEnding(Walk):
+    """Ends at the edge, and earns 1 for every step before. `lucky`: one episode in five is a success."""
+
+    def __init__(self, lucky: bool = False):
+        super().__init__()
+        self._lucky = lucky
+
+    def reset(self, *, seed=None, options=None):
+        seen = super().reset(seed=seed, options=options)
+        self._succeeds = self.np_random.random() < 0.2
+        return seen
+
+    def step(self, action):
+        seen, *_ = super().step(action)
+        over = bool(np.abs(self._place).max() > EDGE)
+        return seen, 1.0, over, False, {"success": over and self._succeeds} if self._lucky else {}
+
+
 def register() -> None:
+    for env_id, lucky in ((ENDING, False), (LUCKY, True)):
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, entry_point=WalkEnding, kwargs={"lucky": lucky}, disable_env_checker=True)
     for env_id, settings in (
         (CONTINUOUS, {}),
         (DISCRETE, {"discrete": True}),

@@ -67,16 +67,16 @@ def show(ranking: "Ranking", has_goal: bool, env_steps: int) -> None:
     from kmyriad.cli.output import output
 
     console = output()
-    table = Table(
-        "agent", "success", "95 % interval", "steps to success", "closest, m" if has_goal else "return", "episodes"
-    )
+    by_return = ranking.standings[0].by_return
+    other = () if by_return else ("steps to success", "closest, m" if has_goal else "return")
+    table = Table("agent", "return" if by_return else "success", "95 % interval", *other, "episodes")
     for standing in ranking.standings:
         low, high = standing.interval
-        shortfall = standing.shortfall if has_goal else -standing.shortfall
-        table.add_row(
-            str(standing.agent), f"{standing.success:.2f}", f"{low:.2f} to {high:.2f}",
-            "-" if standing.steps is None else f"{standing.steps:.0f}", f"{shortfall:.2f}", str(standing.episodes),
-        )  # fmt: skip
+        steps = "-" if standing.steps is None else f"{standing.steps:.0f}"
+        shortfall = f"{standing.shortfall if has_goal else -standing.shortfall:.2f}"
+        score = shortfall if by_return else f"{standing.success:.2f}"
+        cells = () if by_return else (steps, shortfall)
+        table.add_row(str(standing.agent), score, f"{low:.2f} to {high:.2f}", *cells, str(standing.episodes))
     console.print(table)
     console.print(_verdict(ranking, has_goal), f"{env_steps:,} environment steps were simulated.", highlight=False)
 

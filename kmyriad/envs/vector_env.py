@@ -153,6 +153,10 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
         """(rows, columns), True where there is a wall, row 0 at the largest y; None in a world without walls."""
         return None if self.world.terrain.walls is None else self.world.terrain.walls.cells.copy()
 
+    @property
+    def has_goal(self) -> bool:
+        return self._goals is not None
+
     def set_goal(self, goal: ArrayLike | None) -> None:
         """Give all replicas one goal, or each its own; None takes the goal away."""
         self._goals = parse_goals(goal, self.num_envs, self.world.terrain, self.goal_radius)

@@ -23,9 +23,10 @@ PAIR_POINTS, PAIRED_AGENTS = 20_000, 64
 
 
 def visit(population: Population, replicas: Replicas, horizon: int, seed: int = 0) -> Visits:
-    """One episode in each of the replicas, which are split evenly over the agents."""
+    """One episode in each of the replicas, which are split evenly over the agents; what follows it is not valid."""
     replicas.start(seed)
-    return collect(replicas, population, horizon, seed, iteration=0).visits
+    trajectory = collect(replicas, population, horizon, seed, iteration=0)
+    return Visits(trajectory.features, trajectory.xy, trajectory.valid & trajectory.in_first_episode)
 
 
 def measure(visits: Visits, cell: float, seed: int = 0) -> dict[str, Any]:

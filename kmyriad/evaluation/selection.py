@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
+from scipy.stats import beta, t
 
+from kmyriad.checks import converted
 from kmyriad.config import TaskConfig
 from kmyriad.errors import UsageError
 from kmyriad.evaluation.evaluate import stored_evaluation
@@ -27,16 +28,16 @@ EPISODES_PER_ROUND = 5
 EPISODES_OF_ONE = 30
 """That an agent plays where there is none to race with."""
 
-SELECTION_STEPS = 60_000
-"""Environment steps that selecting may take, where nothing else is asked for."""
+EPISODES_PER_AGENT = 20
+"""That selecting may take for each agent on average, where nothing else is asked for."""
 
 
 @dataclass(frozen=True)
 class Trials:
     """Episodes of several agents."""
 
-    success: NDArray[np.bool_]
-    """(h, e)."""
+    success: NDArray[np.bool_] | None
+    """(h, e), None where the task is to earn a return."""
     shortfall: NDArray[np.floating]
     """(h, e), how far from success: metres from the goal at the closest, or minus the return."""
     steps: NDArray[np.int64]
@@ -56,18 +57,27 @@ class Standing:
     successes: int
     shortfall: float
     """The mean over episodes."""
-    steps: float | None
-    """The mean over successes; None without any."""
+    success_steps: tuple[int, ...]
+    """How many steps each of its successes took."""
     interval: tuple[float, float]
-    """Of the success rate, at the race's confidence (Clopper & Pearson 1934)."""
+    """Of the success rate (Clopper & Pearson 1934) or the mean return (Student), at the race's confidence."""
+    by_return: bool = False
+    """Whether the task is to earn a return."""
 
     @property
     def success(self) -> float:
         return self.successes / self.episodes if self.episodes else 0.0
 
     @property
+    def steps(self) -> float | None:
+        """The mean over successes; None without any."""
+        return float(np.mean(self.success_steps)) if self.success_steps else None
+
+    @property
     def described(self) -> str:
         low, high = self.interval
+        if self.by_return:
+            return f"return {-self.shortfall:.4g} ({low:.4g} to {high:.4g}) in {self.episodes} episodes"
         return f"success {self.success:.2f} ({low:.2f} to {high:.2f}) in {self.episodes} episodes"
 
 
@@ -87,7 +97,7 @@ class Ranking:
     @property
     def is_by_shortfall(self) -> bool:
         """No agent ever succeeded, so that only the shortfall ranks them."""
-        return all(standing.successes == 0 for standing in self.standings)
+        return all(standing.successes == 0 and not standing.by_return for standing in self.standings)
 
 
 def select(
@@ -126,8 +136,8 @@ def rank_agents(
 ) -> Ranking:
     """`agents` (all, if None) of `population` race on `task`, for at most so many environment steps."""
     agents = range(population.agents) if agents is None else agents
-    steps = SELECTION_STEPS if steps is None else steps
     per_round = EPISODES_OF_ONE if len(agents) == 1 else EPISODES_PER_ROUND
+    steps = task.horizon * max(EPISODES_PER_AGENT * len(agents), EPISODES_OF_ONE) if steps is None else steps
     say(f"trying agents: {len(agents)}; {steps:,} environment steps at most")
     return race(trials(task, population, seed, threads), agents, budget=steps // task.horizon, per_round=per_round)
 
@@ -151,7 +161,7 @@ def rank_stored(task: Task, run: Run) -> Ranking:
 def ranking_as_json(ranking: Ranking, horizon: int) -> dict[str, Any]:
     """Plain JSON, with the environment steps that it took."""
     standings = [
-        {**dataclasses.asdict(standing), "success": standing.success, "interval": list(standing.interval)}
+        {**converted(dataclasses.asdict(standing)), "success": standing.success, "steps": standing.steps}
         for standing in ranking.standings
     ]
     return {"env_steps": ranking.episodes * horizon, "is_certain": ranking.is_certain, "standings": standings}
@@ -160,7 +170,7 @@ def ranking_as_json(ranking: Ranking, horizon: int) -> dict[str, Any]:
 def race(
     play: Play, agents: Sequence[int], *, budget: int, confidence: float = 0.95, per_round: int = EPISODES_PER_ROUND
 ) -> Ranking:
-    """Rank `agents` by success rate with at most `budget` episodes.
+    """Rank `agents` by success rate, or by return where success is not told, with at most `budget` episodes.
 
     A round is `per_round` episodes of every agent, then of that half of the agents in the running whose rates may be
     highest (upper bounds, as in LUCB, Kalyanakrishnan et al. 2012). An agent is out once its rate lies below the
@@ -195,7 +205,7 @@ def race(
 
 def rank_episodes(played: Trials, confidence: float = 0.95) -> Ranking:
     """Rank agents by episodes that all of them have played before."""
-    record = {agent: _Record() for agent in range(len(played.success))}
+    record = {agent: _Record() for agent in range(len(played.shortfall))}
     for agent, one in record.items():
         one.add(played, agent)
     running = _in_the_running(record, list(record), (1 - confidence) / len(record))
@@ -211,11 +221,14 @@ def trials(task: Task, population: Population, seed: int, threads: int | None = 
         replicas.start(reset_seed(seed, round_index))
         trajectory = collect(replicas, population.select(agents), task.horizon, seed, round_index)
         replicas.close()
+        counts = trajectory.in_first_episode
         if task.goal and trajectory.xy is not None:
-            shortfall: NDArray[np.floating] = distances(trajectory.xy, trajectory.valid, task.goal).min(axis=-1)
+            shortfall = distances(trajectory.xy, trajectory.valid & counts, task.goal).min(axis=-1)
         else:
-            shortfall = -trajectory.rewards.sum(axis=-1)
-        return Trials(np.asarray(trajectory.success.any(axis=-1)), shortfall, first_steps(trajectory.success))
+            shortfall = -np.where(counts, trajectory.rewards, 0).sum(axis=-1)
+        success = np.zeros(counts.shape, bool) if trajectory.success is None else trajectory.success & counts
+        solved = None if trajectory.success is None else np.asarray(success.any(axis=-1))
+        return Trials(solved, shortfall, first_steps(success))
 
     return play
 
@@ -231,7 +244,7 @@ def first_steps(success: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _in_the_running(record: dict[int, "_Record"], agents: Sequence[int], doubt: float) -> list[int]:
-    """Those of `agents` whose success rate may be the highest."""
+    """Those of `agents` whose success rate, or return, may be the highest."""
     leader = max(record[agent].interval(doubt)[0] for agent in agents)
     return [agent for agent in agents if record[agent].interval(doubt)[1] >= leader]
 
@@ -250,22 +263,43 @@ class _Record:
         self.success: list[bool] = []
         self.shortfall: list[float] = []
         self.steps: list[int] = []
+        self.by_return = False
 
     def add(self, played: Trials, row: int) -> None:
-        self.success += played.success[row].tolist()
         self.shortfall += played.shortfall[row].tolist()
-        self.steps += played.steps[row][played.success[row]].tolist()
+        if played.success is None:
+            self.by_return = True
+        else:
+            self.success += played.success[row].tolist()
+            self.steps += played.steps[row][played.success[row]].tolist()
 
     @property
     def mean_shortfall(self) -> float:
         return float(np.mean(self.shortfall)) if self.shortfall else math.inf
 
     def interval(self, doubt: float) -> tuple[float, float]:
+        if self.by_return:
+            return mean_interval(-np.array(self.shortfall), doubt)
         return success_interval(sum(self.success), len(self.success), doubt)
 
     def standing(self, agent: int, doubt: float) -> Standing:
-        steps = float(np.mean(self.steps)) if self.steps else None
-        return Standing(agent, len(self.success), sum(self.success), self.mean_shortfall, steps, self.interval(doubt))
+        return Standing(
+            agent,
+            len(self.shortfall),
+            sum(self.success),
+            self.mean_shortfall,
+            tuple(self.steps),
+            self.interval(doubt),
+            self.by_return,
+        )
+
+
+def mean_interval(values: NDArray[np.floating], doubt: float) -> tuple[float, float]:
+    """Student's two-sided interval of a mean of values (n,) that misses it with probability `doubt`."""
+    if len(values) < 2:
+        return -math.inf, math.inf
+    margin = float(t.ppf(1 - doubt / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
+    return float(values.mean()) - margin, float(values.mean()) + margin
 
 
 def success_interval(successes: int, episodes: int, doubt: float) -> tuple[float, float]:

@@ -19,6 +19,10 @@ from kmyriad.objective.neighbours import Neighbours, nearest_in, nearest_neighbo
 from kmyriad.population.frames import directions_of
 from kmyriad.rollout.collect import Visits
 
+SMALLEST_RADIUS = 0.01
+"""Of the median radius: nearer neighbours earn no less. Copies of one state (a robot stuck in a corner) would otherwise
+stand so far below all others that they alone set the scale of the rewards."""
+
 
 @dataclass(frozen=True)
 class Rewards:
@@ -97,7 +101,8 @@ def novelty_rewards(
         return Rewards(math.nan, len(particles), np.zeros(newest.valid.shape, np.float32))
     radii = nearest_in(particles, asked, k + 1).distances[:, -1]  # the nearest is the particle itself
     entropy = entropy_of_radii(radii, particles.shape[1], k, len(particles))
-    rewards = _at(newest.valid, log_ball_volume(radii, particles.shape[1]).astype(np.float32))
+    floored = np.maximum(radii, SMALLEST_RADIUS * np.median(radii))
+    rewards = _at(newest.valid, log_ball_volume(floored, particles.shape[1]).astype(np.float32))
     if diversity and len(rewards) > 1:
         owners = np.concatenate([np.nonzero(segment.valid)[0] for segment in pool])
         of_asked = owners[len(owners) - len(asked) :]

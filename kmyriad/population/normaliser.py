@@ -30,8 +30,10 @@ class Normaliser(nn.Module):
 
     @torch.no_grad()
     def see(self, observations: Tensor) -> None:
-        """Take more observations (n, d) into account (Chan, Golub & LeVeque 1979)."""
+        """Take more observations (n, d), perhaps none, into account (Chan, Golub & LeVeque 1979)."""
         rows = observations.numpy()
+        if not len(rows):
+            return
         count, mean, variance = len(rows), rows.mean(0, dtype=np.float64), rows.var(0, dtype=np.float64)
         total = float(self.count) + count
         share = count / total

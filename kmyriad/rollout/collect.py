@@ -1,5 +1,6 @@
 """Data collection: what all replicas do in one iteration, every agent on its own share of them."""
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,8 +43,8 @@ class Trajectory:
     """(m, p, L), the episode ended with this step."""
     terminated: NDArray[np.bool_]
     """(m, p, L), it ended for good, not just for lack of time."""
-    success: NDArray[np.bool_]
-    """(m, p, L), the task was solved in this episode, up to this step."""
+    success: NDArray[np.bool_] | None
+    """(m, p, L), the task was solved in this episode, up to this step; None where the environment does not tell."""
     valid: NDArray[np.bool_]
     """(m, p, L), False where the replica's physics had broken: not a particle, and no reason to update."""
     rewards: NDArray[np.float32]
@@ -52,14 +53,42 @@ class Trajectory:
     """(m, p, L), how many steps the episode had had before this one."""
     next_observations: Tensor | None
     """(m, p, L, d), what was to be seen after each step, before an ended episode started again; kept on request."""
+    last_observations: Tensor | None = None
+    """(m, p, d), what the agents see after the last step, in a new episode where that ended one; kept with these."""
 
     @property
     def steps(self) -> int:
         return self.valid.size
 
     @property
+    def in_first_episode(self) -> NDArray[np.bool_]:
+        """(m, p, L), the steps of the episode that each replica began with, its last step included."""
+        ended_before = np.zeros_like(self.dones)
+        ended_before[..., 1:] = np.logical_or.accumulate(self.dones, axis=-1)[..., :-1]
+        return ~ended_before
+
+    @property
     def visits(self) -> Visits:
         return Visits(self.features, self.xy, self.valid)
+
+
+def without_termination(trajectory: Trajectory) -> Trajectory:
+    """`trajectory` as one stream of states: what follows a termination is the beginning of the next episode.
+
+    Where all visited states count, those after a reset count too. To value a termination at 0 would reward it, as
+    rewards have mean 0 and the states near the start are worth less than that.
+    """
+    if not trajectory.terminated.any():
+        return trajectory
+    assert trajectory.next_observations is not None
+    assert trajectory.last_observations is not None
+    following = torch.cat([trajectory.observations[:, :, 1:], trajectory.last_observations[:, :, None]], dim=2)
+    terminated = torch.from_numpy(trajectory.terminated)[..., None]
+    return dataclasses.replace(
+        trajectory,
+        next_observations=torch.where(terminated, following, trajectory.next_observations),
+        terminated=np.zeros_like(trajectory.terminated),
+    )
 
 
 def collect(
@@ -111,9 +140,10 @@ def collect(
         None if xy is None else xy.reshape(*by_agent, 2),
         dones.reshape(by_agent),
         terminated.reshape(by_agent),
-        success.reshape(by_agent),
+        success.reshape(by_agent) if replicas.tells_success else None,
         valid.reshape(by_agent),
         rewards.reshape(by_agent),
         episode_steps.reshape(by_agent),
         next_observations,
+        torch.from_numpy(replicas.observation).view(*share, -1).clone() if keep_next_observations else None,
     )

@@ -52,8 +52,9 @@ class Replicas:
     """n copies of an environment.
 
     `observation` (n, d) is what the policies see next, `episode_steps` (n,) how many steps the episodes have had. They
-    end after `episode_limit`, if they have not before. What an environment can beyond Gymnasium's interface (be saved,
-    read features by name, show its ground) it can through `engine`; without one there are observations only.
+    end after `episode_limit`, if they have not before. `tells_success`: whether anything is said about success. What an
+    environment can beyond Gymnasium's interface (be saved, read features by name, show its ground) it can through
+    `engine`; without one there are observations only.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Replicas:
         self.episode_steps = np.zeros(self.count, np.int64)
         self.episode_limit = horizon
         self.are_running = False
+        self.tells_success = engine is not None and engine.has_goal
         self._broken = np.zeros(self.count, bool)
         self._columns = self._parse_columns() if engine is None else []
         self.feature_size = self._read(self.features).shape[1]  # a misspelt name is told now
@@ -132,6 +134,8 @@ class Replicas:
         self._broken |= info.get("diverged", False) | ~np.isfinite(self.observation).all(axis=1)
         done = terminated | truncated | (self.episode_steps >= self.episode_limit)
         xy = self._read(POSITION) if self.has_xy else None
+        success = info.get("success", info.get("is_success"))
+        self.tells_success |= self.engine is None and success is not None
         reached = np.where(self._broken[:, None], 0, self.observation) if self._broken.any() else self.observation
         transition = Transition(
             reached,
@@ -140,7 +144,7 @@ class Replicas:
             xy,
             done,
             terminated,
-            np.asarray(info.get("success", info.get("is_success", np.zeros(self.count))), bool),
+            np.zeros(self.count, bool) if success is None else np.asarray(success, bool),
             ~self._broken,
         )
         if done.any():

@@ -37,8 +37,8 @@ class TrainingState:
     """Updates in a row that were skipped for a gradient that was not finite."""
     skipped_updates: int = 0
     """Such updates in all."""
-    steps_to_success: float = 0.0
-    """Of a task that is being learned: about how many steps its successes take now; 0 without any yet."""
+    success_steps: list[int] = field(default_factory=list)
+    """Of a task that is being learned: how many steps its last successes took."""
     pool: list[Visits] = field(default_factory=list)
 
     @property
@@ -67,7 +67,7 @@ class TrainingState:
                 parts = {name: array for name, array in vars(segment).items() if array is not None}
                 tensors |= {f"pool.{index}.{name}": torch.from_numpy(array) for name, array in parts.items()}
         counters = {name: int(getattr(self, name)) for name in COUNTERS}
-        rates = {"learning_rate": self.learning_rate, "steps_to_success": self.steps_to_success}
+        rates = {"learning_rate": self.learning_rate, "success_steps": self.success_steps}
         return TensorFile(tensors, {**counters, **rates, "architecture": self.population.architecture()})
 
     def restore(self, checkpoint: TensorFile, replicas: Replicas | None) -> None:
@@ -84,7 +84,7 @@ class TrainingState:
                     simulator = {name: tensor.numpy() for name, tensor in _under("simulator", checkpoint).items()}
                     replicas.set_state(SimulatorState(**simulator))
                 self.pool = _restore_pool(_under("pool", checkpoint))
-            self.steps_to_success = checked("steps_to_success", facts["steps_to_success"], float)
+            self.success_steps = list(checked("success_steps", facts["success_steps"], tuple[int, ...]))
             for name in COUNTERS:
                 setattr(self, name, checked(name, facts[name], int))
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:

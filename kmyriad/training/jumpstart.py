@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
@@ -34,10 +35,11 @@ from kmyriad.updates.actor_critic import actor_critic, per_step
 RANDOM_AGENTS = 10
 """Fresh agents that the random start chooses from, as in the paper."""
 
-PATIENCE = 1.5
-"""Training's episodes may take this many times what successes take on average, where nothing else is asked for."""
-FORGETTING = 0.02
-"""How much of that average every further success replaces."""
+SLOW, PATIENCE = 0.9, 1.5
+"""Training's episodes may take this many times what this part of successes take at most, where nothing else is asked
+for. A quantile, as a mean of successes that the limit lets through would draw the limit after it, down and down."""
+REMEMBERED = 200
+"""Successes that this is judged by."""
 
 
 def jumpstart(
@@ -135,9 +137,9 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, logge
         state.count(trajectory.steps, good_gradient=math.isfinite(report.gradient_norm))
         counts = episodes_count(config, state, replicas.episode_limit)
         if counts and config.stops_at_goal:  # elsewhere the end of an episode does not tell when it succeeded
-            learn_how_long_success_takes(state, trajectory)
+            remember_successes(state, trajectory)
         row = update_metrics(state, trajectory, report)
-        row |= success_metrics(trajectory, replicas.episode_limit, counts)
+        row |= success_metrics(trajectory, replicas.episode_limit, counts, has_goal=bool(config.task.goal))
         row["longest_episode"] = replicas.episode_limit
         logger.record(state, row | timings(trajectory.steps, time.perf_counter() - started))
 
@@ -161,16 +163,18 @@ def episode_limit(config: JumpstartConfig, state: TrainingState) -> int:
     longest = config.rollouts.horizon
     if not config.stops_at_goal:
         return longest
-    limit = config.task.episode_limit or math.ceil(PATIENCE * state.steps_to_success)
-    return min(longest, limit or longest)
+    if config.task.episode_limit is not None:
+        return min(longest, config.task.episode_limit)
+    if not state.success_steps:
+        return longest
+    return min(longest, math.ceil(PATIENCE * float(np.quantile(state.success_steps, SLOW))))
 
 
-def learn_how_long_success_takes(state: TrainingState, trajectory: Trajectory) -> None:
-    """A moving average over successes, most of its weight on the last fifty."""
+def remember_successes(state: TrainingState, trajectory: Trajectory) -> None:
+    """Keep how many steps the last successes took."""
+    assert trajectory.success is not None
     taken = trajectory.episode_steps[trajectory.dones & trajectory.success] + 1
-    if taken.size:
-        old = (1 - FORGETTING) ** taken.size if state.steps_to_success else 0.0
-        state.steps_to_success = old * state.steps_to_success + (1 - old) * float(taken.mean())
+    state.success_steps = [*state.success_steps, *taken.tolist()][-REMEMBERED:]
 
 
 def failed_in_time(trajectory: Trajectory) -> Trajectory:
@@ -199,7 +203,8 @@ def initial_state(config: JumpstartConfig, population: Population, ranking: Rank
     state = TrainingState(population, optimizer, critic)
     if ranking is not None:
         state.env_steps = ranking.episodes * config.rollouts.horizon
-        state.steps_to_success = max(standing.steps or 0.0 for standing in ranking.standings[: config.start.top])
+        chosen = ranking.standings[: config.start.top]
+        state.success_steps = [steps for standing in chosen for steps in standing.success_steps][-REMEMBERED:]
     return state
 
 

@@ -76,14 +76,16 @@ def update_metrics(state: TrainingState, trajectory: Trajectory, report: UpdateR
     }
 
 
-def success_metrics(trajectory: Trajectory, horizon: int, counts: bool) -> dict[str, Any]:
+def success_metrics(trajectory: Trajectory, horizon: int, counts: bool, *, has_goal: bool) -> dict[str, Any]:
     """Success rate of the episodes that ended, unless not `counts` (they did not begin at their start), and the return.
 
-    The return is the mean reward of a step times the steps of an episode, as segments see only parts of episodes.
+    Success is there where it is told, the return where the task is the environment's own reward: the mean reward of a
+    step times the steps of an episode, as segments see only parts of episodes.
     """
+    told = [None] * len(trajectory.dones) if trajectory.success is None else trajectory.success
     per_agent = [
-        float(success[dones].mean()) if counts and dones.any() else None
-        for success, dones in zip(trajectory.success, trajectory.dones, strict=True)
+        float(success[dones].mean()) if success is not None and counts and dones.any() else None
+        for success, dones in zip(told, trajectory.dones, strict=True)
     ]
     known = [rate for rate in per_agent if rate is not None]
     steps_per_episode = trajectory.steps / trajectory.dones.sum() if trajectory.terminated.any() else horizon
@@ -91,7 +93,7 @@ def success_metrics(trajectory: Trajectory, horizon: int, counts: bool) -> dict[
         "success": float(np.mean(known)) if known else None,
         "success_per_agent": per_agent,
         "episodes": int(trajectory.dones.sum()) if counts else 0,
-        "return": float(trajectory.rewards.mean()) * steps_per_episode,
+        "return": None if has_goal else float(trajectory.rewards.mean()) * steps_per_episode,
     }
 
 

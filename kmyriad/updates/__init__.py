@@ -8,7 +8,7 @@ from kmyriad.errors import UsageError
 from kmyriad.objective.rewards import Estimate, Rewards
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
-from kmyriad.rollout.collect import Trajectory
+from kmyriad.rollout.collect import Trajectory, without_termination
 from kmyriad.updates.actor_critic import actor_critic, per_step, standardised
 from kmyriad.updates.gradient import UpdateReport
 from kmyriad.updates.reinforce import reinforce
@@ -30,7 +30,7 @@ def update(
         case ActorCritic():
             assert critic is not None
             scaled = per_step(standardised(rewards.rewards, trajectory.valid), rule.gamma)
-            return actor_critic(population, critic, optimizer, trajectory, scaled, rule, rng)
+            return actor_critic(population, critic, optimizer, without_termination(trajectory), scaled, rule, rng)
         case Reinforce():
             _schedule_rate(optimizer, rule, iteration)
             return reinforce(population, optimizer, trajectory, _exact(rewards))

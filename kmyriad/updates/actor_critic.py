@@ -214,10 +214,12 @@ def _mean(values: Tensor, weights: Tensor) -> Tensor:
 
 def _standardise(values: Tensor, valid: Tensor) -> Tensor:
     """`values` at mean 0 and deviation 1 where `valid`, and 0 elsewhere."""
-    counted = values[valid]
-    if counted.numel() < 2:
+    counted = values[valid].numpy()
+    if counted.size < 2:
         return torch.zeros_like(values)
-    return (values - counted.mean()) / (counted.std() + 1e-8) * valid
+    # NumPy's sums do not depend on the number of threads, as torch's do beyond 32,768 values.
+    mean, deviation = counted.mean(dtype=np.float64), counted.std(dtype=np.float64, ddof=1)
+    return (values - float(mean)) / (float(deviation) + 1e-8) * valid
 
 
 def _steer_rate(optimizer: torch.optim.Optimizer, kl: float, target: float) -> None:

@@ -1,8 +1,10 @@
 """One gradient step on a sum of weighted log-probabilities, in chunks, so that memory does not grow with the steps."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,10 +35,8 @@ def accumulate(population: Population, trajectory: Trajectory, coefficients: Ten
         log_probs = _log_probs(population, trajectory, part)
         loss = -(coefficients.flatten(1)[:, part] * log_probs).sum()
         loss.backward()  # type: ignore[no-untyped-call]
-    squares = [
-        parameter.grad.double().square().sum() for parameter in population.parameters() if parameter.grad is not None
-    ]
-    return float(torch.stack(squares).sum().sqrt())
+    gradients = [parameter.grad.double().numpy() for parameter in population.parameters() if parameter.grad is not None]
+    return math.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients))
 
 
 @torch.no_grad()
@@ -62,10 +62,10 @@ def _chunks(trajectory: Trajectory, chunk: int) -> Iterator[slice]:
 
 def change(log_ratio: Tensor) -> tuple[float, float]:
     """(mean KL of the actions, effective sample size as a fraction), from the log-ratios of steps' probabilities."""
-    log_ratio = log_ratio.double()
-    ratio = log_ratio.exp()
-    kl = (ratio - 1 - log_ratio).mean()
-    return float(kl), float(ratio.sum().square() / ratio.square().sum() / ratio.numel())
+    # In NumPy, whose sums do not depend on the number of threads.
+    logs = log_ratio.double().numpy()
+    ratio = np.exp(logs)
+    return float((ratio - 1 - logs).mean()), float(ratio.sum() ** 2 / np.square(ratio).sum() / ratio.size)
 
 
 def to_go(values: Tensor, dones: Tensor, discount: float = 1.0) -> Tensor:

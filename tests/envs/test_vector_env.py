@@ -121,7 +121,7 @@ def test_bad_actions_are_refused_in_one_sentence(actions, message, make_vec):
 @pytest.mark.parametrize(
     ("env_id", "num_envs", "settings", "message"),
     [
-        ("AntEmpty", 0, {}, "num_envs must be at least 1; got 0"),
+        ("AntEmpty", 0, {}, "num_envs must be between 1 and"),
         ("AntEmpty", 1, {"threads": 0}, "threads must be between 1 and 4096; got 0"),
         ("AntEmpty", 1, {"size": 4}, "size must be an odd number"),
         ("AntMaze", 1, {"size": 1}, "size must be an odd number of at least 3"),

@@ -87,6 +87,8 @@ def test_episodes_played_before_are_ranked_as_they_are():
         "successes": 3,
         "shortfall": 2.0,
         "steps": 7.0,
+        "success_steps": [7, 7, 7],
+        "by_return": False,
         "interval": pytest.approx(list(success_interval(3, 40, 0.05))),
         "success": 3 / 40,
     }

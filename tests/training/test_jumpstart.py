@@ -18,7 +18,7 @@ from kmyriad.rollout.task import task_of
 from kmyriad.runs.run import open_run
 from kmyriad.runs.state import load_population
 from kmyriad.training import jumpstart as jumpstarting
-from kmyriad.training.jumpstart import episode_limit, learn_how_long_success_takes, with_source
+from kmyriad.training.jumpstart import REMEMBERED, episode_limit, remember_successes, with_source
 from kmyriad.training.pretrain import fresh_population
 from tests import walk_env
 from tests.test_benchmarks import BENCHMARKS
@@ -127,37 +127,38 @@ SEGMENTS = with_settings(JumpstartConfig(), {"goal": GOAL, "env": "point-maze", 
 
 
 @pytest.mark.parametrize(
-    ("settings", "steps_to_success", "limit"),
+    ("settings", "success_steps", "limit"),
     [
-        ({}, 20.0, 30),  # one and a half times
-        ({}, 20.1, 31),
-        ({}, 30.0, 40),  # the horizon at most
-        ({}, 0.0, 40),  # no success yet: all the time there is
-        ({"episode_limit": 17}, 20.0, 17),
-        ({"episode_limit": 400}, 20.0, 40),
-        ({"stop_at_goal": False}, 20.0, 40),
+        ({}, [20] * 10, 30),  # one and a half times
+        ({}, [10] * 8 + [20] * 2, 30),  # what nine in ten take
+        ({}, [10] * 19 + [40], 15),
+        ({}, [30], 40),  # the horizon at most
+        ({}, [], 40),  # no success yet: all the time there is
+        ({"episode_limit": 17}, [20], 17),
+        ({"episode_limit": 400}, [20], 40),
+        ({"stop_at_goal": False}, [20], 40),
     ],
 )
-def test_the_limit_of_episodes_follows_how_long_success_takes(settings, steps_to_success, limit):
+def test_the_limit_of_episodes_follows_how_long_success_takes(settings, success_steps, limit):
     config = with_settings(SEGMENTS, settings)
-    assert episode_limit(config, SimpleNamespace(steps_to_success=steps_to_success)) == limit
+    assert episode_limit(config, SimpleNamespace(success_steps=success_steps)) == limit
 
 
-def test_how_long_success_takes_is_an_average_that_moves():
+def test_the_last_successes_are_remembered():
     episode_steps, dones, success = np.zeros((1, 2, 3), int), np.zeros((1, 2, 3), bool), np.zeros((1, 2, 3), bool)
     episode_steps[0] = [[8, 9, 0], [27, 28, 29]]
     dones[0] = [[False, True, False], [False, False, True]]
-    state = SimpleNamespace(steps_to_success=0.0)
+    state = SimpleNamespace(success_steps=[])
     trajectory = SimpleNamespace(episode_steps=episode_steps, dones=dones, success=success)
-    learn_how_long_success_takes(state, trajectory)
-    assert state.steps_to_success == 0.0  # who ended had not succeeded
+    remember_successes(state, trajectory)
+    assert state.success_steps == []  # who ended had not succeeded
     success[0, :, 1:] = True
-    learn_how_long_success_takes(state, trajectory)
-    assert state.steps_to_success == pytest.approx(20)  # the first ones: (10 + 30) / 2
+    remember_successes(state, trajectory)
+    assert state.success_steps == [10, 30]
     dones[0, 1] = False
-    for _ in range(50):
-        learn_how_long_success_takes(state, trajectory)
-    assert state.steps_to_success == pytest.approx(10 + 10 * 0.98**50)
+    for _ in range(REMEMBERED):
+        remember_successes(state, trajectory)
+    assert state.success_steps == [10] * REMEMBERED
 
 
 def test_training_gives_up_at_the_limit_of_episodes(runs, tmp_path):
