@@ -13,6 +13,8 @@ BROKEN = "kmyriad-test/WalkBroken-v0"
 UNBOUNDED = "kmyriad-test/WalkUnbounded-v0"
 ENDING = "kmyriad-test/WalkEnding-v0"
 LUCKY = "kmyriad-test/WalkLucky-v0"
+RAISING = "kmyriad-test/WalkRaising-v0"
+WORTHLESS = "kmyriad-test/WalkWorthless-v0"
 EDGE = 1.5
 """How far the ends are where episodes end early."""
 
@@ -60,7 +62,26 @@ class WalkEnding(Walk):
         return seen, 1.0, over, False, {"success": over and self._succeeds} if self._lucky else {}
 
 
+class WalkFailing(Walk):
+    """From its sixth step on raises, or gives rewards that are no numbers."""
+
+    def __init__(self, raises: bool):
+        super().__init__()
+        self._raises = raises
+
+    def step(self, action):
+        seen, reward, *rest = super().step(action)
+        if self._steps < 6:
+            return seen, reward, *rest
+        if self._raises:
+            raise RuntimeError("the robot fell apart\nand more")
+        return seen, float("nan"), *rest
+
+
 def register() -> None:
+    for env_id, raises in ((RAISING, True), (WORTHLESS, False)):
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, entry_point=WalkFailing, kwargs={"raises": raises}, disable_env_checker=True)
     for env_id, lucky in ((ENDING, False), (LUCKY, True)):
         if env_id not in gymnasium.registry:
             gymnasium.register(env_id, entry_point=WalkEnding, kwargs={"lucky": lucky}, disable_env_checker=True)

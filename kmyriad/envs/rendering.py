@@ -126,8 +126,11 @@ def _open_gl(width: int, height: int) -> Any:
     """An OpenGL context from MUJOCO_GL's back end, or from the first one that works here."""
     has_screen = sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     chosen = os.environ.get("MUJOCO_GL", "").strip().lower()
-    if chosen in ("egl", "osmesa", "glfw", "cgl"):
+    known = ("egl", "osmesa", "glfw", "cgl")
+    if chosen in known:
         backends = [chosen]
+    elif chosen:
+        raise RenderError(f"MUJOCO_GL is {chosen!r}; set it to one of {', '.join(known)}, or unset it")
     elif sys.platform == "linux":
         backends = ["egl", "osmesa"] + ["glfw"] * has_screen
     else:

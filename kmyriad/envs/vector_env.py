@@ -1,5 +1,8 @@
 """The engine: n replicas of one world, stepped together on CPU threads by `mujoco.batch`."""
 
+import ctypes
+import os
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
@@ -97,12 +100,17 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
         self.render_mode = render_mode
         self._renderer = WorldRenderer(world, render_mode, camera, width, height)
 
-        self._batch = Batch(world.model, num_envs, nthread=threads or 0)
-        self._ctrl = self._batch.bind("ctrl")
-        self._qpos, self._qvel = self._batch.bind("qpos"), self._batch.bind("qvel")
-        if world.model.nsensor:
-            self._batch.bind("sensordata")
-        self._physics_before = np.empty_like(self._batch.state)
+        self._settings = {
+            "goal_radius": goal_radius,
+            "ends_at_goal": ends_at_goal,
+            "threads": threads,
+            "autoreset_mode": self._autoreset_mode,
+            "render_mode": render_mode,
+            "camera": camera,
+            "width": width,
+            "height": height,
+        }
+        self._open_batch()
         size = world.features.observation_size
         self._observation = np.zeros((num_envs, size), np.float32)
         self._observation_before = np.zeros((num_envs, size), np.float32)
@@ -114,6 +122,28 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
         self._diverged = np.zeros(num_envs, bool)
         self._needs_reset = np.ones(num_envs, bool)
         self._was_reset = False
+
+    def _open_batch(self) -> None:
+        """Start the engine, whose threads are those of one process."""
+        self._batch = Batch(self.world.model, self.num_envs, nthread=self._settings["threads"] or 0)
+        self._was_forked = False
+        _OPEN.add(self)
+        self._ctrl = self._batch.bind("ctrl")
+        self._qpos, self._qvel = self._batch.bind("qpos"), self._batch.bind("qvel")
+        if self.world.model.nsensor:
+            self._batch.bind("sensordata")
+        self._physics_before = np.empty_like(self._batch.state)
+
+    def _after_fork(self) -> None:
+        """In a forked process: start threads of its own, from the same state."""
+        physics = self._batch.state.copy()
+        self._open_batch()
+        self._batch.state[...] = physics
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles have the same future, to the bit."""
+        state = self.get_state() if self._was_reset else None
+        return _restored, (self.world, self.num_envs, self._settings, self._goals, state)
 
     def get_state(self) -> SimulatorState:
         """A copy of all replicas' state."""
@@ -169,6 +199,8 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
         Replica i with seed s draws what a single environment with seed s + i draws.
         """
         mask = self._parse_reset_mask(options)
+        if self._was_forked:
+            self._after_fork()
         self._seed_replicas(seed, mask)
         self._start_episodes(np.flatnonzero(mask))
         self._was_reset = True
@@ -179,6 +211,8 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
     ) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """One control step of every replica: `world.decimation` physics steps under one action."""
         controls = self._parse_actions(actions)
+        if self._was_forked:
+            self._after_fork()
         if not self._was_reset:
             raise UsageError("step was called before reset; call reset first")
         finished = self._needs_reset.copy()
@@ -342,6 +376,34 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
             replica_seed = seeds[index]
             if replica_seed is not None:
                 self._seed[index], self._episode[index] = replica_seed, 0
+
+
+_OPEN: "weakref.WeakSet[WorldVectorEnv]" = weakref.WeakSet()
+"""Environments whose engines have threads."""
+
+
+def _mark_forked() -> None:
+    """In a forked process engines have no threads, and to let go of one would wait for them: keep them for good."""
+    for env in _OPEN:
+        env._was_forked = True
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(env._batch))
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_mark_forked)
+
+
+def _restored(
+    world: World,
+    num_envs: int,
+    settings: dict[str, Any],
+    goals: NDArray[np.float64] | None,
+    state: SimulatorState | None,
+) -> WorldVectorEnv:
+    env = WorldVectorEnv(world, num_envs, goal=goals, **settings)
+    if state is not None:
+        env.set_state(state)
+    return env
 
 
 def world_spaces(world: World) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:

@@ -1,6 +1,7 @@
 """The k nearest neighbours of every point, exactly: duplicates, far-off coordinates and many dimensions included."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,17 +189,22 @@ def _search(
     return indices.reshape(-1, k).astype(np.int64), distances.reshape(-1, k)
 
 
+def check_search(dimensions: int) -> None:
+    """Refuse so many dimensions where what searches them is not installed."""
+    if dimensions > HIGH_DIMENSION and find_spec("faiss") is None:
+        raise UsageError(
+            f"neighbours in {dimensions} dimensions (more than {HIGH_DIMENSION}) need faiss: "
+            "pip install 'kmyriad[high-dim]' or choose fewer features"
+        )
+
+
 def _search_all(
     points: NDArray[np.float32], queries: NDArray[np.float32], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """As `_search`, by comparing every query with every point."""
-    try:
-        import faiss
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"neighbours in {points.shape[1]} dimensions (more than {HIGH_DIMENSION}) need faiss: "
-            "pip install 'kmyriad[high-dim]' or choose fewer features"
-        ) from error
+    check_search(points.shape[1])
+    import faiss
+
     index = faiss.IndexFlatL2(points.shape[1])
     index.add(points)
     # By default large batches use |x|^2 + |y|^2 - 2xy through BLAS, which puts near points in the wrong order

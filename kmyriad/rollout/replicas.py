@@ -15,7 +15,7 @@ from kmyriad.envs.make import make_vector_env
 from kmyriad.envs.symmetry import Mirror, Turning
 from kmyriad.envs.vector_env import SimulatorState, WorldVectorEnv
 from kmyriad.envs.world import World
-from kmyriad.errors import UsageError, first_line, nearest_name
+from kmyriad.errors import TrainingStoppedError, UsageError, first_line, nearest_name
 
 POSITION = ("x", "y")
 
@@ -122,14 +122,30 @@ class Replicas:
 
     def start(self, seed: int) -> None:
         """Reset every replica."""
-        self._receive(self.env.reset(seed=seed)[0])
+        try:
+            self._receive(self.env.reset(seed=seed)[0])
+        except UsageError:
+            raise
+        except Exception as error:  # what somebody's environment raises is anyone's guess
+            raise _broke("reset", error) from error
         self.episode_steps[:], self._broken[:] = 0, False
         self.are_running = True
 
     def step(self, actions: NDArray[Any]) -> Transition:
         """One control step of every replica; episodes that end start again at once."""
-        observation, reward, terminated, truncated, info = self.env.step(actions)
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(actions)
+        except UsageError:
+            raise
+        except Exception as error:  # what somebody's environment raises is anyone's guess
+            raise _broke("step", error) from error
         self._receive(observation)
+        if not np.isfinite(reward).all():
+            replica = int(np.flatnonzero(~np.isfinite(reward))[0])
+            raise TrainingStoppedError(
+                f"the environment gave replica {replica} a reward of {reward[replica]} in step"
+                f" {self.episode_steps[replica] + 1} of its episode; mend it and resume from the last checkpoint"
+            )
         self.episode_steps += 1
         self._broken |= info.get("diverged", False) | ~np.isfinite(self.observation).all(axis=1)
         done = terminated | truncated | (self.episode_steps >= self.episode_limit)
@@ -203,6 +219,12 @@ class Replicas:
                 raise UsageError(f"unknown feature {name!r}{nearest_name(name, known)} (indices of the observation)")
             columns.append(int(name))
         return columns
+
+
+def _broke(what: str, error: Exception) -> TrainingStoppedError:
+    """One sentence about an exception of the environment's own."""
+    said = f"{type(error).__name__}: {first_line(error)}"
+    return TrainingStoppedError(f"the environment's {what} raised {said}; mend it and resume from the last checkpoint")
 
 
 def make_replicas(

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from kmyriad.config import ActorCritic, PretrainConfig, UpdateRule, WorldConfig, rule_name, with_settings
+from kmyriad.errors import UsageError
+from kmyriad.objective.neighbours import check_search
 from kmyriad.objective.rewards import Objective, rewards_of, slide
 from kmyriad.population.distributions import action_spec
 from kmyriad.population.frames import Frames, directions_of
@@ -74,6 +76,8 @@ def train(
     )
     try:
         state = initial_state(config, replicas)
+        if not resume:
+            rehearse(config, replicas, state.population)
         run = run_to_resume(out, "pretrain") if resume else begin(config, out)
         with locked(run):
             if resume:
@@ -122,6 +126,20 @@ def algorithm_1(
         state.count(trajectory.steps, good_gradient=math.isfinite(report.gradient_norm))
         row = iteration_metrics(config, replicas.cell, state, trajectory, rewards, report)
         logger.record(state, row | timings(trajectory.steps, time.perf_counter() - started))
+
+
+def rehearse(config: PretrainConfig, replicas: Replicas, population: Population) -> None:
+    """Take one step and throw it away, so that what cannot work is told before a folder is made for it."""
+    check_search(replicas.feature_size)
+    rollouts, neighbours = config.rollouts, config.objective.neighbours
+    if rollouts.steps_per_iteration <= neighbours:
+        raise UsageError(
+            f"{neighbours} neighbours need more than {neighbours} states, and an iteration has"
+            f" {rollouts.steps_per_iteration}; use more replicas or rollout_steps, or fewer neighbours"
+        )
+    replicas.start(config.run.seed)
+    collect(replicas, population, 1, config.run.seed, iteration=0)
+    replicas.are_running = False
 
 
 def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:

@@ -1,3 +1,5 @@
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -8,6 +10,7 @@ import pytest
 from kmyriad.envs.make import make_world
 from kmyriad.envs.vector_env import WorldVectorEnv
 from kmyriad.errors import UsageError
+from tests.conftest import random_actions
 
 UNSTABLE = {"armature": 1e-6, "timestep": 0.2, "horizon": 40}
 """Physics that is certain to break."""
@@ -210,3 +213,46 @@ def test_a_single_environment_refuses_to_go_past_the_end():
     with pytest.raises(UsageError, match=r"episode .* is over"):
         env.unwrapped.step(np.zeros(2, np.float32))
     env.close()
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["copy", "pickle"]
+)
+@pytest.mark.parametrize("env_id", ["kmyriad/AntMaze-v0", "kmyriad/PointMaze-v0"])
+def test_copies_and_pickles_have_the_same_future(make_vec, env_id, duplicate):
+    env = make_vec(env_id, 3, goal=(0.0, 2.0) if "Point" in env_id else (0.0, 8.0), reset_noise=0.5, horizon=12)
+    env.reset(seed=1)
+    actions = random_actions(env, 25)
+    for step in range(5):
+        env.step(actions[step])
+    twin = duplicate(env)
+    for step in range(5, 25):  # over the end of an episode, into one with other noise
+        for ours, theirs in zip(env.step(actions[step])[:4], twin.step(actions[step])[:4], strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    twin.close()
+
+
+def test_an_environment_that_was_never_reset_can_be_copied(make_vec):
+    twin = copy.deepcopy(make_vec("kmyriad/PointMaze-v0", 2))
+    with pytest.raises(UsageError, match="before reset"):
+        twin.step(np.zeros((2, 2), np.float32))
+    twin.close()
+
+
+def test_a_forked_process_goes_on_by_itself(make_vec):
+    """Threads do not come along with a fork: to wait for them would hang, in a step and at the end."""
+    code = """
+import os, gymnasium, numpy as np, kmyriad
+env, other = (gymnasium.make_vec("kmyriad/PointMaze-v0", 4) for _ in range(2))
+env.reset(seed=0), other.reset(seed=0)
+push = np.ones((4, 2), np.float32)
+env.step(push)
+child = os.fork()
+seen = env.step(push)[0]
+print("child" if not child else "parent", seen.sum())
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    told = dict(line.split() for line in done.stdout.splitlines())
+    assert told["child"] == told["parent"]

@@ -387,3 +387,47 @@ def test_a_population_learns_to_cover_point_maze(agents, seed, tmp_path):
     )
     replicas.close()
     assert after > before + 0.15, (before, after)
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        (walk_env.RAISING, "the environment's step raised RuntimeError: the robot fell apart; mend it"),
+        (walk_env.WORTHLESS, "the environment gave replica 0 a reward of nan in step 6 of its episode"),
+    ],
+)
+def test_an_environment_that_fails_is_told_in_one_sentence_and_leaves_a_checkpoint(tmp_path, env, sentence):
+    settings = {"replicas": 8, "horizon": 20, "rollout_steps": 2, "agents": 2, "checkpoint_every": 1, "neighbours": 2}
+    with pytest.raises(kmyriad.TrainingStoppedError, match=sentence) as error:
+        kmyriad.pretrain(env, out=tmp_path / "run", total_steps=400, **settings)
+    assert "\n" not in str(error.value)
+    assert kmyriad.load_population(tmp_path / "run").agents == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"neighbours": 400}, "400 neighbours need more than 400 states, and an iteration has 200"),
+        ({"features": ("z",)}, "unknown feature 'z'"),
+        ({"replicas": 10**7, "horizon": 10**6}, "GiB of memory, and the machine has"),
+        ({"trunk_hidden": (60_000, 60_000)}, "GiB of memory, and the machine has"),
+        ({"env": walk_env.UNBOUNDED}, "is unbounded"),
+    ],
+)
+def test_what_cannot_work_is_told_before_a_folder_is_made(tmp_path, settings, sentence):
+    asked = {"env": "point-maze", "agents": 2, "replicas": 8, "horizon": 25, "total_steps": 400} | settings
+    with pytest.raises(kmyriad.UsageError, match=sentence):
+        kmyriad.pretrain(out=tmp_path / "run", **asked)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_number_of_threads_changes_no_number_of_a_large_iteration(tmp_path):
+    """Torch splits sums of more than 32,768 values by thread; what decides numbers must not be such a sum."""
+    weights = []
+    for threads in (1, 2):
+        run = kmyriad.pretrain(
+            "point-maze", agents=2, replicas=2000, horizon=50, rollout_steps=25, total_steps=100_000, threads=threads,
+            out=tmp_path / str(threads),
+        )  # fmt: skip
+        weights.append(last_bytes(run))
+    assert weights[0] == weights[1]
