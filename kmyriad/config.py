@@ -93,6 +93,8 @@ class ObjectiveConfig:
     compass: Annotated[float, Between(0.0, 100.0)] = 0.0
     """Direction per agent, evenly around the first two features: how many deviations ahead the agent is expected when
     agents are told apart; 0 gives no directions."""
+    objective_function: Annotated[str, tyro.conf.Suppress] = ""
+    """Name of the function, where an objective was given from Python; empty for the one that these settings ask for."""
 
     def __post_init__(self) -> None:
         check_fields(self)

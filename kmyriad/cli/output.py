@@ -26,4 +26,4 @@ def next_steps(run: "Run") -> None:
     path = shell_path(run.path)
     say(f"done; look at it with:\n  kmyriad report {path}\n  kmyriad video {path}")
     if run.command == "pretrain":
-        say(f"and go on from the agent that does best on a task with:\n  kmyriad jumpstart {path} --goal 5 3")
+        say("the page has a map to pick a goal from, and the command that goes on from there")

@@ -26,7 +26,7 @@ class PretrainOptions(Options):
     preset: Literal["quick", "desk", "paper"] = "quick"
     """Preset to start from: quick (3 minutes on two cores), desk (15), paper (Table 2); flags change single ones."""
     update: Literal["actor_critic", "reinforce", "trust_region"] = "actor_critic"
-    """Update rule: actor_critic learns fastest, reinforce is the paper's, trust_region is MEPOL's."""
+    """Update rule: actor_critic is ours, reinforce the paper's, trust_region MEPOL's."""
 
 
 def run(arguments: list[str]) -> None:

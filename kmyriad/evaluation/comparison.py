@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from kmyriad.config import settings_of
 from kmyriad.errors import UsageError
 from kmyriad.evaluation.evaluate import Evaluation, current_evaluation
 from kmyriad.evaluation.statistics import Mean, mean_of, smoothed
-from kmyriad.runs.run import Run
+from kmyriad.runs.run import Run, open_run
 
 FINAL_ROWS = 10
 """Iterations at the end of a jump-start whose success is averaged."""
@@ -61,14 +62,17 @@ class Comparison:
         return {name: [group.as_json() for group in groups] for name, groups in vars(self).items()}
 
 
-def compare(runs: Sequence[Run], evaluation_of: Callable[[Run], Evaluation] = current_evaluation) -> Comparison:
+def compare(
+    runs: Sequence[Run | str | Path], evaluation_of: Callable[[Run], Evaluation] = current_evaluation
+) -> Comparison:
     """Pretraining runs by environment, update rule and number of agents; jump-starts by environment and init."""
-    paths = [run.path.resolve() for run in runs]
-    for run, path in zip(runs, paths, strict=True):
+    opened = [open_run(run) for run in runs]
+    paths = [run.path.resolve() for run in opened]
+    for run, path in zip(opened, paths, strict=True):
         if paths.count(path) > 1:
             raise UsageError(f"{run.path} is named twice; name every run once")
     pretraining, jumpstarts = (
-        [run for run in runs if (run.command == "jumpstart") is is_jumpstart] for is_jumpstart in (False, True)
+        [run for run in opened if (run.command == "jumpstart") is is_jumpstart] for is_jumpstart in (False, True)
     )
     return Comparison(
         _grouped(
@@ -107,11 +111,12 @@ def pretraining_values(evaluation: Evaluation) -> Values:
     }
 
 
-def jumpstart_values(run: Run) -> Values:
+def jumpstart_values(run: Run | str | Path) -> Values:
     """From a run's metrics: success at the end, its mean over the steps (area under the curve), steps to one half.
 
     The area begins with no success at step 0, so that the steps of selection and warm-up are paid for.
     """
+    run = open_run(run)
     rows = [(row["env_steps"], row["success"]) for row in run.metrics() if row.get("success") is not None]
     if not rows:
         raise UsageError(f"{run.path} has no success rates yet; let it train for an episode first")

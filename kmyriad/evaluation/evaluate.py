@@ -134,7 +134,8 @@ def summary(run: Run, evaluation: Evaluation) -> dict[str, Any]:
     return facts | evaluation.measures | means
 
 
-def world_of(run: Run) -> World | None:
+def world_of(run: Run | str | Path) -> World | None:
     """The world of a run, to draw its ground; None for environments that have none to show."""
+    run = open_run(run)
     name = short_name(find_id(run.env))
     return make_world(name, **run.env_settings) if name in WORLDS else None

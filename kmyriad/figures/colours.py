@@ -1,5 +1,6 @@
 """One colour per agent, the same in every figure, told apart by colour-blind eyes too."""
 
+import math
 from functools import cache
 
 import numpy as np
@@ -69,6 +70,16 @@ def palette() -> tuple[str, ...]:
         for eye, points in zip(EYES, seen, strict=True):
             np.minimum(nearest, np.linalg.norm(points - seen_by(colour, eye), axis=1), out=nearest)
     return tuple(chosen)
+
+
+def heading_colour(angle: float) -> str:
+    """The colour '#rrggbb' of a direction in the plane (radians): equally light all round, so that none stands out."""
+    lightness, chroma = 0.68, 0.13
+    oklab = np.array([lightness, chroma * math.cos(angle), chroma * math.sin(angle)])
+    cones = np.linalg.solve(CONES_TO_OKLAB, oklab) ** 3
+    linear = np.linalg.solve(RGB_TO_CONES, cones).clip(0, 1)
+    encoded = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return to_hex(encoded.clip(0, 1).tolist())
 
 
 def seen_by(colours: NDArray[np.float64], eye: str) -> NDArray[np.float64]:

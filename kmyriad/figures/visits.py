@@ -129,8 +129,8 @@ def visitation_map(
     return figure
 
 
-def _places(xy: NDArray[np.floating] | None, valid: NDArray[np.bool_] | None) -> list[NDArray[np.floating]]:
-    """The points (n_i, 2) of each agent that count."""
+def check_places(xy: NDArray[np.floating] | None, valid: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    """(m, p, T), which positions `xy` (m, p, T, 2) can be drawn."""
     if xy is None:
         raise UsageError("there are no positions to draw: this environment has no x and y (xy is None)")
     if xy.ndim != 4 or xy.shape[-1] != 2 or not len(xy):
@@ -142,6 +142,13 @@ def _places(xy: NDArray[np.floating] | None, valid: NDArray[np.bool_] | None) ->
         counts &= valid
     if not counts.any():
         raise UsageError("there are no positions to draw: no state is valid and finite")
+    return counts
+
+
+def _places(xy: NDArray[np.floating] | None, valid: NDArray[np.bool_] | None) -> list[NDArray[np.floating]]:
+    """The points (n_i, 2) of each agent that count."""
+    counts = check_places(xy, valid)
+    assert xy is not None
     return [points[chosen] for points, chosen in zip(xy, counts, strict=True)]
 
 

@@ -1,6 +1,8 @@
 """Data collection: what all replicas do in one iteration, every agent on its own share of them."""
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +13,10 @@ from torch import Tensor
 from kmyriad.population.population import Population
 from kmyriad.rollout.randomness import action_noise
 from kmyriad.rollout.replicas import Replicas
+
+FEW = 500
+"""Replicas up to which one thread computes all actions. More would wait for each other after every small product, and
+beside other processes for much longer than the products take (benchmarks/contention.py)."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,7 @@ def collect(
     dones, terminated, success, valid = (np.empty((replicas.count, steps), bool) for _ in range(4))
     next_observations = torch.empty_like(observations) if keep_next_observations else None
     noise = torch.from_numpy(action_noise(seed, iteration, replicas.count, steps, population.actions))
-    with torch.inference_mode():
+    with torch.inference_mode(), _torch_threads(1 if replicas.count <= FEW else torch.get_num_threads()):
         layers = population.agents_layers()
         for step in range(steps):
             seen = torch.from_numpy(replicas.observation).view(*share, -1)
@@ -147,3 +153,14 @@ def collect(
         next_observations,
         torch.from_numpy(replicas.observation).view(*share, -1).clone() if keep_next_observations else None,
     )
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    """Let torch use so many threads within."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -41,10 +41,13 @@ LIBRARIES = ("torch", "mujoco", "gymnasium", "numpy")
 
 @dataclass(frozen=True)
 class Run:
+    """A run's folder, and what can be asked about it without loading a policy."""
+
     path: Path
 
     @property
     def name(self) -> str:
+        """The folder's own name."""
         return self.path.resolve().name
 
     @cached_property
@@ -62,11 +65,13 @@ class Run:
 
     @property
     def env(self) -> str:
+        """The world, by its short name or Gymnasium id."""
         config = self.config
         return config.world.env if isinstance(config, PretrainConfig) else config.task.env
 
     @property
     def env_settings(self) -> dict[str, Any]:
+        """Settings of the environment itself."""
         config = self.config
         return config.world.env_settings if isinstance(config, PretrainConfig) else config.task.env_settings
 

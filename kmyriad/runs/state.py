@@ -129,8 +129,9 @@ def save_last_horizon(run: Run, pool: list[Visits]) -> None:
     )
 
 
-def load_last_horizon(run: Run) -> Visits | None:
+def load_last_horizon(run: Run | str | Path) -> Visits | None:
     """Where all agents were in training's last horizon, None if that is not stored yet."""
+    run = open_run(run)
     return visits_from(run.last_horizon_path)[0] if run.last_horizon_path.exists() else None
 
 

@@ -62,6 +62,8 @@ def train(
     config: PretrainConfig, out: str | Path | None = None, resume: bool = False, objective: Objective = rewards_of
 ) -> Run:
     """Run Algorithm 1 with `config` in the folder `out`."""
+    name = "" if objective is rewards_of else f"{objective.__module__}.{getattr(objective, '__qualname__', 'object')}"
+    config = with_settings(config, {"objective_function": name})
     if config.run.threads is not None:
         torch.set_num_threads(config.run.threads)
     world = config.world
