@@ -85,8 +85,30 @@ def play(run: Run | str | Path, episodes: int = 50, seed: int = SEED, threads: i
 
 
 def stored_evaluation(run: Run) -> Evaluation | None:
-    """The last evaluation of the run, None if there is none."""
-    return Evaluation(*visits_from(run.evaluation_path)) if run.evaluation_path.exists() else None
+    """The last evaluation of the run, None if there is none; CheckpointError if it is malformed."""
+    if not run.evaluation_path.exists():
+        return None
+    visits, measures = visits_from(run.evaluation_path)
+    for name, value in measures.items():
+        if not _is_measure(name, value, len(visits.valid)):
+            raise CheckpointError(f"{run.evaluation_path} is malformed: its {name} is no such measure; remove it")
+    return Evaluation(visits, measures)
+
+
+def _is_measure(name: str, value: Any, agents: int) -> bool:
+    """Whether a stored value can be what `measure` gives under that name."""
+    if name == "features":
+        return isinstance(value, list) and all(isinstance(feature, str) for feature in value)
+    if name == "kl_pairs":
+        rows = value if isinstance(value, list) else []
+        return len(rows) == agents and all(_is_measure("row_per_agent", row, agents) for row in rows)
+    if name.endswith("_per_agent") or name == "kl_between_agents":
+        return isinstance(value, list) and len(value) == agents and all(v is None or _is_number(v) for v in value)
+    return _is_number(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def current_evaluation(run: Run, threads: int | None = None, episodes: int | None = None) -> Evaluation:
