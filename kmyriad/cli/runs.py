@@ -42,6 +42,8 @@ def run(arguments: list[str]) -> None:
 
 
 def _row(run: "Run") -> tuple[str, ...]:
+    from kmyriad.runs.run import is_training
+
     try:
         config, last = run.config, run.last_row()
     except UsageError as error:
@@ -50,7 +52,7 @@ def _row(run: "Run") -> tuple[str, ...]:
     reached = [f"{name} {last[name]:.2f}" for name in REACHED if _is_number(last.get(name))]
     steps = last.get("env_steps", 0)
     done = f"{steps:,}/{config.run.total_steps:,}" if _is_number(steps) else "-"
-    state = "finished" if run.is_finished else "can be resumed"
+    state = "finished" if run.is_finished else "training" if is_training(run) else "can be resumed"
     named = (str(run.path), run.command, run.env, str(agents), str(last.get("iteration", 0)))
     return *named, done, (reached or ["-"])[0], state
 

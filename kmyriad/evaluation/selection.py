@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,7 +122,7 @@ def select(
 
 def task_in(run: Run, goal: Sequence[float] = (), goal_radius: float | None = None) -> Task:
     """The task of coming to a goal, or of earning its reward, in the world that a run was pretrained in."""
-    world, asked = run.pretraining.world, TaskConfig(tuple(goal), goal_radius)
+    world, asked = run.pretraining.world, TaskConfig(cast(Any, goal), goal_radius)
     return Task(world.env, world.env_settings, world.horizon, asked.goal, asked.goal_radius)
 
 

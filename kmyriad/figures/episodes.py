@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kmyriad.envs.world import World
 from kmyriad.figures.colours import heading_colour
 from kmyriad.figures.ground import Extent, check_extent, fit_extent, map_panels, mark_start
-from kmyriad.figures.look import COLUMN, INK, SMALL
+from kmyriad.figures.look import COLUMN
 from kmyriad.figures.visits import check_places
 
 EPISODES = 400
@@ -62,4 +62,3 @@ def _draw_wheel(figure: Figure) -> None:
     colours = [heading_colour(float(angle)) for angle in middles]
     wheel.bar(middles, 0.45, width=np.diff(angles), bottom=0.55, color=colours, linewidth=0)
     wheel.set_axis_off()
-    wheel.text(0, 0, "goes", ha="center", va="center", size=SMALL, color=INK)

@@ -38,6 +38,12 @@ def pack_paths(visits: Visits, start: tuple[float, float], radius: float) -> dic
     }
 
 
+def corners(packed: dict[str, Any]) -> NDArray[np.float64]:
+    """(2, 2), the lower and the upper corner of the square that packed paths lie in."""
+    reach = packed["scale"] * UNITS
+    return np.array(packed["origin"]) + np.array([[-reach, -reach], [reach, reach]])
+
+
 def settled(visits: Visits, start: tuple[float, float]) -> NDArray[np.float64]:
     """(m, p, T, 2), positions, where an episode whose physics broke stays where it last was valid."""
     assert visits.xy is not None

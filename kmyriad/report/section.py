@@ -11,8 +11,9 @@ from kmyriad.evaluation.evaluate import Evaluation, current_evaluation, world_of
 from kmyriad.evaluation.statistics import smoothed
 from kmyriad.figures.colours import agent_colour
 from kmyriad.report.attempt import attempt
+from kmyriad.report.attempts import pack_attempts
 from kmyriad.report.ground import pack_ground
-from kmyriad.report.paths import pack_paths, settled
+from kmyriad.report.paths import corners, pack_paths, settled
 from kmyriad.report.words import jumpstart_summary, number, pretraining_summary
 from kmyriad.runs.files import shell_path
 from kmyriad.runs.run import Run
@@ -73,9 +74,12 @@ def _jumpstart(run: Run, rows: list[dict[str, Any]], missing: list[str]) -> dict
     if world is None:
         return section
     radius = task.goal_radius or world.goal_radius
+    start = world.terrain.start
+    attempts = attempt("episodes to show", lambda: pack_attempts(run, start, radius), missing) or []
     around = np.array([task.goal[:2]]) + radius * np.array([[-2, -2], [2, 2]])
-    ground = attempt("map", lambda: pack_ground(world, around), missing)
-    return section | {"ground": ground, "goal": [*task.goal[:2]], "goal_radius": radius}
+    seen = [around, *(corners(one["paths"]) for one in attempts)]
+    ground = attempt("map", lambda: pack_ground(world, np.concatenate(seen)), missing)
+    return section | {"ground": ground, "goal": [*task.goal[:2]], "goal_radius": radius, "attempts": attempts}
 
 
 def _paths(evaluation: Evaluation, world: World) -> dict[str, Any]:

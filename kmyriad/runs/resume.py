@@ -7,7 +7,7 @@ from kmyriad.errors import UsageError
 from kmyriad.rollout.replicas import Replicas
 from kmyriad.runs.checkpoints import newest_checkpoint
 from kmyriad.runs.progress import say
-from kmyriad.runs.run import Run, create_run, open_run, truncate_metrics
+from kmyriad.runs.run import Run, create_run, open_run, replace_config, truncate_metrics
 from kmyriad.runs.state import TrainingState
 
 CHANGEABLE = ("total_steps", "threads", "checkpoint_every", "keep_checkpoints")
@@ -39,6 +39,8 @@ def run_to_resume(out: str | Path | None, command: str) -> Run:
 def go_on(config: PretrainConfig | JumpstartConfig, run: Run, state: TrainingState, replicas: Replicas | None) -> None:
     """Put `state`, and `replicas` where iterations end in mid-episode, to where the newest good checkpoint was."""
     _check_same(config, run)
+    if config != run.config:  # a larger budget, other threads
+        replace_config(run, config)
     newest = newest_checkpoint(run.checkpoints)
     if newest is not None:
         state.restore(newest.content, replicas)

@@ -159,6 +159,13 @@ def create_run(path: Path, config: PretrainConfig | JumpstartConfig) -> Run:
     return run
 
 
+def replace_config(run: Run, config: PretrainConfig | JumpstartConfig) -> None:
+    """Write down other settings, such as a larger budget."""
+    with os_errors(f"write {run.config_path}", "free some space"):
+        write_atomically(run.config_path, encode_json(run.config_path, config.as_json()))
+    run.__dict__.pop("config", None)
+
+
 def open_run(path: "str | Path | Run") -> Run:
     """The run in folder `path`."""
     if isinstance(path, Run):
@@ -209,6 +216,15 @@ def locked(run: Run) -> Iterator[None]:
         except OSError:  # some network file systems have no locks
             pass
         yield
+
+
+def is_training(run: Run) -> bool:
+    """Whether a process trains in the run's folder at the moment."""
+    try:
+        with locked(run):
+            return False
+    except UsageError:
+        return True
 
 
 def append_metrics(run: Run, row: dict[str, Any]) -> None:

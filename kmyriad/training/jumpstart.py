@@ -88,7 +88,7 @@ def fine_tune(config: JumpstartConfig, out: str | Path | None = None, resume: bo
                 " none are left to train; raise total_steps, or lower selection_steps"
             )
     else:
-        state = initial_state(config, Population.build(newest.content.facts["architecture"]))
+        state = initial_state(config, load_population(run))
     replicas = task_of(config).replicas(config.rollouts.replicas, config.run.threads, ends_at_goal=config.stops_at_goal)
     try:
         if not resume:

@@ -5,7 +5,7 @@ function runSection(run, index, isAlone) {
   section.append(paragraph(run.kind === "jumpstart" ? "Jump-start" : "Pretraining", "kind"));
   section.append(overview(run, isAlone));
   if (run.paths) section.append(...populationMaps(run));
-  if (run.goal && run.ground) section.append(goalMap(run));
+  if (run.goal && run.ground) section.append(run.attempts && run.attempts.length ? attemptMaps(run) : goalMap(run));
   if (run.agents) section.append(agentTable(run));
   if (run.videos.length) section.append(videoGallery(run));
   section.append(make("details", {}, make("summary", {}, "Settings of the run"), make("pre", {}, run.settings)));
@@ -56,6 +56,29 @@ function agentMap(run, paths, agent, index) {
   if (agent.cells !== null) notes.push(`${agent.cells} squares`);
   if (agent.kl !== null) notes.push(`KL ${agent.kl.toFixed(2)}`);
   return make("figure", { class: "map" }, title, canvas, make("figcaption", {}, notes.join(" · ")));
+}
+
+// Where the policy goes, before training and after.
+function attemptMaps(run) {
+  const goal = { x: run.goal[0], y: run.goal[1] };
+  const maps = run.attempts.map((attempt) => {
+    const paths = unpackPaths(attempt.paths);
+    const canvas = mapCanvas(run, AXES, `Map ${attempt.title} training`, (context, view) => {
+      context.strokeStyle = cssColour("accent");
+      context.lineWidth = 1;
+      context.globalAlpha = 0.55;
+      for (let agent = 0; agent < paths.agents; agent++) {
+        for (let episode = 0; episode < paths.episodes; episode++) drawPath(context, view, paths, agent, episode, paths.points);
+      }
+      context.globalAlpha = 1;
+      drawStart(context, view, run.ground);
+      drawGoal(context, view, goal, run.goal_radius);
+    });
+    const reached = `${Math.round(100 * attempt.success)} % of ${attempt.episodes} fresh episodes reach the goal`;
+    return make("figure", { class: "map" }, make("div", { class: "agent-title" }, `${attempt.title} training`), canvas, make("figcaption", {}, reached));
+  });
+  const caption = `The goal, (${formatMetres(goal.x)}, ${formatMetres(goal.y)}), has a radius of ${formatMetres(run.goal_radius)} m. The cross is the start; a line ends where its episode reaches the goal.`;
+  return make("div", { class: "part" }, make("h3", {}, "Where the policy goes"), make("div", { class: "attempts" }, ...maps), paragraph(caption, "soft"));
 }
 
 function goalMap(run) {

@@ -1,0 +1,56 @@
+"""Where a jump-start's policy goes, before and after training: fresh episodes, packed for the page."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from kmyriad.checks import checked
+from kmyriad.config import even_split
+from kmyriad.population.population import Population
+from kmyriad.report.paths import pack_paths
+from kmyriad.rollout.collect import Visits, collect
+from kmyriad.rollout.task import task_of
+from kmyriad.runs.files import read_json
+from kmyriad.runs.run import Run
+from kmyriad.runs.state import load_population
+
+EPISODES = 40
+"""Of all policies together, before and after."""
+SEED = 54_321
+"""Unlike any training run's."""
+
+
+def pack_attempts(run: Run, start: tuple[float, float], radius: float) -> list[dict[str, Any]]:
+    """`title`, `success` and `paths` of the policies that a jump-start began with, and of its own."""
+    attempts = []
+    if run.jumpstart.start.init != "random":
+        attempts.append(("before", load_population(run.jumpstart.start.source).select(_chosen(run))))
+    attempts.append(("after", load_population(run)))
+    return [{"title": title, **_attempt(run, population, start, radius)} for title, population in attempts]
+
+
+def _chosen(run: Run) -> list[int]:
+    """The agents that were selected, as `selection.json` tells."""
+    standings = read_json(run.selection_path).get("standings")
+    text = json.dumps(standings)[:80]
+    agents = [one.get("agent") for one in standings] if isinstance(standings, list) else [text]
+    return [checked("agent", agent, int) for agent in agents[: run.jumpstart.start.top]]
+
+
+def _attempt(run: Run, population: Population, start: tuple[float, float], radius: float) -> dict[str, Any]:
+    task = task_of(run.jumpstart)
+    replicas = task.replicas(even_split(EPISODES, population.agents))
+    replicas.start(SEED)
+    trajectory = collect(replicas, population, task.horizon, SEED, iteration=0)
+    replicas.close()
+    assert trajectory.success is not None
+    solved_before = np.zeros_like(trajectory.success)
+    solved_before[..., 1:] = trajectory.success[..., :-1]
+    counts = trajectory.valid & trajectory.in_first_episode & ~solved_before  # the goal is where a way ends
+    visits = Visits(trajectory.features, trajectory.xy, counts)
+    return {
+        "success": float(trajectory.success.any(axis=-1).mean()),
+        "episodes": int(counts.shape[0] * counts.shape[1]),
+        "paths": pack_paths(visits, start, radius),
+    }
