@@ -1,6 +1,10 @@
 """What must hold for the package as a whole."""
 
 import ast
+import shutil
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -135,3 +139,22 @@ def test_the_version_is_the_installed_ones():
     import kmyriad
 
     assert kmyriad.__version__ == version("kmyriad")
+
+
+def test_a_wheel_holds_what_the_page_needs(tmp_path):
+    """Built as `pip install .` builds it, from a copy of what git tracks."""
+    source = tmp_path / "source"
+    source.mkdir()
+    archive = subprocess.run(["git", "ls-files", "-z"], cwd=PACKAGE.parent, capture_output=True, check=True).stdout
+    for name in filter(None, archive.decode().split("\0")):
+        if name.startswith("kmyriad/") or "/" not in name:
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(PACKAGE.parent / name, source / name)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(source)]
+    subprocess.run(command, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    wanted = [*PACKAGE.glob("report/assets/*"), *PACKAGE.glob("report/vendor/*"), PACKAGE / "py.typed", *FILES]
+    assert len(wanted) > 100
+    assert {str(path.relative_to(PACKAGE.parent)) for path in wanted} <= names
+    assert not [name for name in names if name.startswith("tests/")]

@@ -474,3 +474,58 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path):
 
 def test_pyplot_is_left_alone():
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+
+
+# Whole episodes, coverage
+
+
+def straight(headings, world, episodes=3, steps=40):
+    """(agents, episodes, steps, 2), straight ways from the start along headings (degrees)."""
+    ways = np.array([[np.cos(a), np.sin(a)] for a in np.deg2rad(headings)])[:, None, None]
+    paths = 0.2 * np.arange(1, steps + 1)[:, None] * ways
+    return np.broadcast_to(paths + world.terrain.start, (len(headings), episodes, steps, 2)).astype(np.float32)
+
+
+def test_episodes_are_lines_from_the_start_in_the_colour_of_their_heading():
+    world = WORLDS["empty"]
+    figure = figures.episode_paths(straight([0, 90, 200], world), world)
+    drawn = [one for one in figure.axes[0].collections if hasattr(one, "get_segments")]
+    assert [to_hex(one.get_color()[0]) for one in drawn] == [
+        figures.heading_colour(np.deg2rad(angle)) for angle in (0, 90, 200)
+    ]
+    for one in drawn:
+        assert len(one.get_segments()) == 3
+        np.testing.assert_allclose(one.get_segments()[0][0], world.terrain.start)
+    assert [axes.get_label() for axes in figure.axes if axes.get_label() == "colour wheel"]
+
+
+def test_a_line_ends_where_its_episode_does():
+    world = WORLDS["maze"]
+    valid = np.ones((1, 2, 40), bool)
+    valid[0, 0, 10:] = False
+    valid[0, 1] = False
+    figure = figures.episode_paths(straight([0], world, episodes=2), world, valid)
+    (drawn,) = (one for one in figure.axes[0].collections if hasattr(one, "get_segments"))
+    assert [len(segment) for segment in drawn.get_segments()] == [11]
+
+
+def test_headings_have_colours_of_their_own_that_are_equally_light():
+    chosen = [figures.heading_colour(angle) for angle in np.linspace(-np.pi, np.pi, 12, endpoint=False)]
+    assert len(set(chosen)) == 12
+    lightness = colours.seen_by(np.array([to_rgb(one) for one in chosen]), "normal")[:, 0]
+    assert np.ptp(lightness) < 0.05
+    assert figures.heading_colour(0.5) == figures.heading_colour(0.5 + 2 * np.pi)
+
+
+def test_bars_are_means_with_their_interval_and_a_dot_per_seed():
+    figure = figures.coverage_bars({"one agent": [10.0, 20.0, 30.0], "ten agents": [40.0]})
+    axes = figure.axes[0]
+    assert [bar.get_height() for bar in axes.patches] == [20.0, 40.0]
+    dots = [one.get_offsets() for one in axes.collections if not hasattr(one, "get_segments")]
+    assert sorted(point[1] for cloud in dots for point in cloud) == [10.0, 20.0, 30.0, 40.0]
+    margin = stats.t.ppf(0.975, 2) * 10 / np.sqrt(3)
+    whiskers = [one.get_segments() for one in axes.collections if hasattr(one, "get_segments")]
+    assert any(np.allclose([end[1] for end in part[0]], [20 - margin, 20 + margin]) for part in whiskers if part)
+    for nothing in ({}, {"one": []}):
+        with pytest.raises(UsageError, match="nothing to draw"):
+            figures.coverage_bars(nothing)
