@@ -23,7 +23,7 @@ lint: setup
 docs: setup ## the documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-figures: setup ## train what the documentation's figures show and draw them: about twenty minutes, resumable
+figures: setup ## train what the documentation's figures show and draw them: about a quarter of an hour, resumable
 	$(BIN)/python docs/figures.py
 
 bench: $(VENV)/.bench ## compare speeds; writes benchmarks/results/

@@ -1,6 +1,6 @@
 """Train what the documentation's figures show, and draw them.
 
-python docs/figures.py      # about twenty-five minutes on two cores; interrupted, it goes on where it was
+python docs/figures.py      # about a quarter of an hour on two cores; interrupted, it goes on where it was
 """
 
 import argparse
@@ -59,7 +59,7 @@ def cells(arguments: argparse.Namespace, settings: dict[str, Any]) -> list[float
     found = []
     for seed in range(arguments.seeds):
         name = "-".join(["coverage", *(f"{key}-{value}" for key, value in settings.items()), str(seed)])
-        run = trained(arguments.folder / name, env="ant-empty", total_steps=arguments.steps // 2, seed=seed, **settings)
+        run = trained(arguments.folder / name, env="ant-empty", total_steps=arguments.steps // 4, seed=seed, **settings)
         found.append(km.evaluate(run).measures["covered_cells"])
     print(settings, found)
     return found

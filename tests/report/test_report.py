@@ -167,8 +167,32 @@ def test_a_jumpstart_shows_its_goal_and_success(tmp_path):
         "In the last iterations 70% of the episodes reached the goal; it was first half of them or more after 4,000"
         " environment steps.",
     ]
-    assert shown["missing"] == []
+    assert shown["missing"] == ["No episodes to show: there is no run folder runs/maze; check the name."]
     assert "command" not in shown
+
+
+def test_a_jumpstart_shows_where_it_goes_before_and_after(tmp_path):
+    small = {"horizon": 40, "replicas": 8, "rollout_steps": 20, "trunk_hidden": (8,), "agent_hidden": 8, "threads": 1}
+    source = kmyriad.pretrain("point-maze", agents=2, total_steps=640, out=tmp_path / "source", **small)
+    start = {
+        "goal": (1.0, -2.0),
+        "total_steps": 3000,
+        "selection_steps": 1200,
+        "replicas": 8,
+        "rollout_steps": 20,
+        "threads": 1,
+    }
+    for init, titles in (("best", ["before", "after"]), ("random", ["after"])):
+        run = kmyriad.jumpstart(source, init=init, out=tmp_path / init, **start)
+        shown = section.section_of(run)
+        assert shown["missing"] == []
+        assert [one["title"] for one in shown["attempts"]] == titles
+        for one in shown["attempts"]:
+            assert 0 <= one["success"] <= 1
+            assert (one["paths"]["agents"], one["paths"]["episodes"]) == (1, 40)
+        left, right, bottom, top = shown["ground"]["extent"]
+        assert left < 1.0 < right
+        assert bottom < -2.0 < top
 
 
 def test_a_jumpstart_without_a_goal_shows_its_return(tmp_path):

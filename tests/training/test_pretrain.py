@@ -252,7 +252,7 @@ def test_an_agent_that_stands_still_is_pointed_out(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"neighbours": 200}, "needs more than 200 valid particles; there are 96"),
+        ({"neighbours": 200}, "200 neighbours need more than 200 states, and an iteration has 96"),
         ({"env": "nowhere-v0"}, "unknown environment 'nowhere-v0'"),
         ({"update": "sgd"}, "unknown update 'sgd'"),
         ({"agents": "x"}, "agents must be a whole number; got 'x'"),
