@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from rich.console import Console
 from rich.progress import track
 from rich.table import Column, Table
@@ -16,6 +16,9 @@ import kmyriad as km
 
 GOALS = {"ant-empty": (6, 3), "ant-maze": (0, 8), "ant-cave": (6, 8), "ant-pyramid": (8, 6), "point-maze": (0, 2)}
 WORLDS = km.envs.WORLDS
+
+SETTLING = 10
+"""Control steps without action before pictures are taken: robots drop onto their feet."""
 
 
 def main() -> None:
@@ -47,6 +50,9 @@ def main() -> None:
             *_, info = env.step(actions)
             seconds += time.perf_counter() - start
         rate = arguments.replicas * arguments.steps / seconds
+        env.reset(seed=0)  # pictures show robots as they start, on their feet
+        for _ in range(SETTLING):
+            env.step(np.zeros(env.action_space.shape, np.float32))
         pictures = save_pictures(env, name, arguments.out)
         (size,) = env.single_observation_space.shape
         table.add_row(name, world.id, str(size), f"{rate:,.0f}", str(int(info["diverged"].sum())), pictures)
@@ -68,11 +74,14 @@ def save_pictures(env: Any, name: str, folder: Path) -> str:
 
 
 def montage(folder: Path, pixels: int) -> Image.Image:
-    """All worlds side by side: from behind above, from the top below."""
-    sheet = Image.new("RGB", (len(WORLDS) * pixels, 2 * pixels))
+    """All worlds side by side under their names: from behind above, from the top below."""
+    title = pixels // 9
+    sheet = Image.new("RGB", (len(WORLDS) * pixels, title + 2 * pixels), "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(title * 0.6)
     for column, name in enumerate(WORLDS):
+        draw.text(((column + 0.5) * pixels, title / 2), name, "black", font, anchor="mm")
         for row, camera in enumerate(("follow", "top")):
-            sheet.paste(Image.open(folder / f"{name}-{camera}.png"), (column * pixels, row * pixels))
+            sheet.paste(Image.open(folder / f"{name}-{camera}.png"), (column * pixels, title + row * pixels))
     return sheet
 
 

@@ -77,7 +77,7 @@ def _draw(
     for index, (name, band) in enumerate(bands.items()):
         colour = agent_colour(index, len(bands))
         if band is not None:
-            _draw_band(axes, band, colour, is_sparse)
+            _draw_band(axes, band, colour, is_sparse, is_rate=y == "success")
         label = textwrap.fill(_label(name, band, len(groups[name])), int((width - 0.6) / CHARACTER))
         handles.append(Line2D([], [], color=colour, linewidth=1.3, label=label))
     axes.set_ylabel(Y_NAMES.get(y, y))
@@ -100,7 +100,7 @@ def _draw(
     return figure, axes, drawn
 
 
-def _draw_band(axes: Axes, band: Band, colour: str, is_sparse: bool) -> None:
+def _draw_band(axes: Axes, band: Band, colour: str, is_sparse: bool, is_rate: bool) -> None:
     marker = "o" if is_sparse or len(band.x) == 1 else ""
     axes.plot(band.x, band.mean, color=colour, linewidth=1.1, marker=marker, markersize=3)
     if band.margin is None:
@@ -108,7 +108,10 @@ def _draw_band(axes: Axes, band: Band, colour: str, is_sparse: bool) -> None:
     if len(band.x) == 1:
         axes.errorbar(band.x, band.mean, band.margin, fmt="none", ecolor=colour, elinewidth=0.8, capsize=2)
     else:
-        axes.fill_between(band.x, band.mean - band.margin, band.mean + band.margin, color=colour, alpha=0.2, lw=0)
+        low, high = band.mean - band.margin, band.mean + band.margin
+        if is_rate:
+            low, high = low.clip(0, 1), high.clip(0, 1)
+        axes.fill_between(band.x, low, high, color=colour, alpha=0.2, lw=0)
 
 
 def _label(name: str, band: Band | None, seeds: int) -> str:
