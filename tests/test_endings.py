@@ -162,7 +162,7 @@ def test_the_budget_of_selection_grows_with_agents_and_horizon():
     rng, regrets = np.random.default_rng(0), []
     from kmyriad.evaluation.selection import EPISODES_PER_AGENT, Trials, race
 
-    for _ in range(100):
+    for _ in range(40):
         rates = rng.beta(0.25, 2.0, size=50)
 
         def play(agents, episodes, _, rates=rates):
