@@ -59,6 +59,11 @@ def checked(name: str, value: Any, kind: Any) -> Any:
     return _scalar(name, value, kind) if kind in (bool, int, float, str) else value
 
 
+def is_number(value: Any) -> bool:
+    """Whether a stored value is a number, which True and False are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def converted(value: Any) -> Any:
     """`value` as what JSON reads back: lists for tuples, Python's numbers for NumPy's."""
     if isinstance(value, np.generic):

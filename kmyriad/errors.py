@@ -19,7 +19,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     return f"{hint}; known: {', '.join(names)}"
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: object) -> str:
     """What an exception says, as far as one sentence has room for it."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from kmyriad.checks import is_number
 from kmyriad.config import PretrainConfig
 from kmyriad.errors import UsageError
 
@@ -49,13 +50,9 @@ def _row(run: "Run") -> tuple[str, ...]:
     except UsageError as error:
         return str(run.path), "-", "-", "-", "-", "-", "-", str(error)
     agents = config.population.agents if isinstance(config, PretrainConfig) else config.start.top
-    reached = [f"{name} {last[name]:.2f}" for name in REACHED if _is_number(last.get(name))]
+    reached = [f"{name} {last[name]:.2f}" for name in REACHED if is_number(last.get(name))]
     steps = last.get("env_steps", 0)
-    done = f"{steps:,}/{config.run.total_steps:,}" if _is_number(steps) else "-"
+    done = f"{steps:,}/{config.run.total_steps:,}" if is_number(steps) else "-"
     state = "finished" if run.is_finished else "training" if is_training(run) else "can be resumed"
     named = (str(run.path), run.command, run.env, str(agents), str(last.get("iteration", 0)))
     return *named, done, (reached or ["-"])[0], state
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

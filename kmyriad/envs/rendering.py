@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kmyriad.envs.mujoco_warnings import silenced
 from kmyriad.envs.terrain import Terrain
 from kmyriad.envs.world import World
-from kmyriad.errors import UsageError, nearest_name
+from kmyriad.errors import UsageError, first_line, nearest_name
 
 CAMERAS = ("follow", "top")
 EVERYTHING = int(mujoco.mjtCatBit.mjCAT_ALL)
@@ -140,9 +140,7 @@ def _open_gl(width: int, height: int) -> Any:
         try:
             return importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
         except Exception as error:  # a missing library shows up as any of a dozen exceptions
-            failures.append(
-                f"{backend}: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
-            )
+            failures.append(f"{backend}: {first_line(error)}")
     raise RenderError(
         f"cannot render: no OpenGL found ({'; '.join(failures)}); on Debian or Ubuntu install libegl1 and"
         " libgl1-mesa-dri, or set MUJOCO_GL to a back end that is there"

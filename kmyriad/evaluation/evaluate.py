@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from kmyriad.checks import is_number
 from kmyriad.config import JumpstartConfig, even_split
 from kmyriad.envs import WORLDS, find_id, short_name
 from kmyriad.envs.make import make_world
 from kmyriad.envs.world import World
 from kmyriad.evaluation.measures import measure, pairs_of_agents, visit
+from kmyriad.population.population import Population
 from kmyriad.rollout.collect import Trajectory, Visits, collect
 from kmyriad.rollout.randomness import generator
 from kmyriad.rollout.replicas import make_replicas
@@ -69,10 +71,16 @@ def evaluate(
     return Evaluation(visits, measures)
 
 
-def play(run: Run | str | Path, episodes: int = 50, seed: int = SEED, threads: int | None = None) -> Trajectory:
-    """Fresh whole episodes of a run's newest policies: of a population, or of a jump-start on its task."""
+def play(
+    run: Run | str | Path,
+    episodes: int = 50,
+    seed: int = SEED,
+    threads: int | None = None,
+    population: Population | None = None,
+) -> Trajectory:
+    """Fresh whole episodes of a run's newest policies, or of `population`: in its world, or on a jump-start's task."""
     run = open_run(run)
-    population, horizon = load_newest(run)[0], run.config.rollouts.horizon
+    population, horizon = population or load_newest(run)[0], run.config.rollouts.horizon
     count = even_split(episodes, population.agents)
     if isinstance(run.config, JumpstartConfig):
         replicas = task_of(run.config).replicas(count, threads)
@@ -103,12 +111,8 @@ def _is_measure(name: str, value: Any, agents: int) -> bool:
         rows = value if isinstance(value, list) else []
         return len(rows) == agents and all(_is_measure("row_per_agent", row, agents) for row in rows)
     if name.endswith("_per_agent") or name == "kl_between_agents":
-        return isinstance(value, list) and len(value) == agents and all(v is None or _is_number(v) for v in value)
-    return _is_number(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        return isinstance(value, list) and len(value) == agents and all(v is None or is_number(v) for v in value)
+    return is_number(value)
 
 
 def current_evaluation(run: Run, threads: int | None = None, episodes: int | None = None) -> Evaluation:

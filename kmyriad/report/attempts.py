@@ -1,16 +1,14 @@
 """Where a jump-start's policy goes, before and after training: fresh episodes, packed for the page."""
 
-import json
 from typing import Any
 
 import numpy as np
 
 from kmyriad.checks import checked
-from kmyriad.config import even_split
+from kmyriad.evaluation.evaluate import play
 from kmyriad.population.population import Population
 from kmyriad.report.paths import pack_paths
-from kmyriad.rollout.collect import Visits, collect
-from kmyriad.rollout.task import task_of
+from kmyriad.rollout.collect import Visits
 from kmyriad.runs.files import read_json
 from kmyriad.runs.run import Run
 from kmyriad.runs.state import load_population
@@ -32,18 +30,12 @@ def pack_attempts(run: Run, start: tuple[float, float], radius: float) -> list[d
 
 def _chosen(run: Run) -> list[int]:
     """The agents that were selected, as `selection.json` tells."""
-    standings = read_json(run.selection_path).get("standings")
-    text = json.dumps(standings)[:80]
-    agents = [one.get("agent") for one in standings] if isinstance(standings, list) else [text]
-    return [checked("agent", agent, int) for agent in agents[: run.jumpstart.start.top]]
+    standings = checked("standings", read_json(run.selection_path).get("standings"), tuple[dict[str, Any], ...])
+    return [checked("agent", one.get("agent"), int) for one in standings[: run.jumpstart.start.top]]
 
 
 def _attempt(run: Run, population: Population, start: tuple[float, float], radius: float) -> dict[str, Any]:
-    task = task_of(run.jumpstart)
-    replicas = task.replicas(even_split(EPISODES, population.agents))
-    replicas.start(SEED)
-    trajectory = collect(replicas, population, task.horizon, SEED, iteration=0)
-    replicas.close()
+    trajectory = play(run, EPISODES, SEED, population=population)
     assert trajectory.success is not None
     solved_before = np.zeros_like(trajectory.success)
     solved_before[..., 1:] = trajectory.success[..., :-1]

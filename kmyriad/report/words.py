@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from kmyriad.checks import is_number
 from kmyriad.config import JumpstartConfig, PretrainConfig
 from kmyriad.envs import describe
 from kmyriad.evaluation.statistics import smoothed
@@ -61,8 +62,7 @@ def amount(count: float) -> str:
 
 def number(value: Any) -> float | None:
     """`value` if it is a finite number."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return value if is_number else None
+    return value if is_number(value) and math.isfinite(value) else None
 
 
 def _pretraining(config: PretrainConfig, rows: Sequence[dict[str, Any]]) -> str:

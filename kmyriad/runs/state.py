@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kmyriad.checks import checked
 from kmyriad.envs.vector_env import SimulatorState
-from kmyriad.errors import UsageError
+from kmyriad.errors import UsageError, first_line
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
 from kmyriad.rollout.collect import Visits
@@ -88,8 +88,7 @@ class TrainingState:
             for name in COUNTERS:
                 setattr(self, name, checked(name, facts[name], int))
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            first_line = (str(error).splitlines() or [type(error).__name__])[0]
-            raise CheckpointError(f"the checkpoint does not fit this run's settings: {first_line}") from error
+            raise CheckpointError(f"the checkpoint does not fit this run's settings: {first_line(error)}") from error
 
     def _restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
         state = self.optimizer.state_dict()

@@ -18,7 +18,7 @@ from kmyriad.envs import WORLDS, find_id
 from kmyriad.envs.rendering import fixed_view
 from kmyriad.envs.scene import Box, SceneRenderer, view_of
 from kmyriad.envs.vector_env import WorldVectorEnv
-from kmyriad.errors import UsageError
+from kmyriad.errors import UsageError, first_line
 from kmyriad.evaluation.evaluate import world_of
 from kmyriad.figures import agent_colour
 from kmyriad.population.population import Population
@@ -268,8 +268,7 @@ def _foreign_grid(cast: Cast, env: gymnasium.vector.VectorEnv[Any, Any, Any]) ->
 
 
 def _cannot_render(env: str, reason: object) -> UsageError:
-    first_line = (str(reason).strip() or type(reason).__name__).splitlines()[0]
-    return UsageError(f"environment {env!r} cannot render pictures (render_mode 'rgb_array'): {first_line}")
+    return UsageError(f"environment {env!r} cannot render pictures (render_mode 'rgb_array'): {first_line(reason)}")
 
 
 def _columns(count: int) -> int:
