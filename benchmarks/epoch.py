@@ -188,7 +188,7 @@ class Iteration:
 
     def collect(self) -> NDArray[np.float64]:
         """The next `TURN` steps; returns their controls (TURN, replicas, a)."""
-        stopwatch = Stopwatch(self.replicas.env)
+        stopwatch = Stopwatch(self.replicas.engine)
         start = time.perf_counter()
         piece = collect(self.replicas, self.state.population, TURN, seed=0, iteration=len(self.pieces))
         self.collecting += time.perf_counter() - start

@@ -122,12 +122,12 @@ def _second_look(config: PretrainConfig, population: Population) -> dict[str, An
 def _measure(config: PretrainConfig, population: Population, episodes: int) -> dict[str, Any]:
     """In the world's own features, whatever the run was trained in."""
     visits, cell = fresh_visits(config, population, episodes, EVALUATION_SEED)
-    return measure(visits, cell, EVALUATION_SEED)
+    return measure(visits, cell, EVALUATION_SEED, config.world.feature_scale)
 
 
 def fresh_visits(
     config: PretrainConfig, population: Population, episodes: int, seed: int, features: tuple[str, ...] = ()
-) -> tuple[Visits, float]:
+) -> tuple[Visits, tuple[float, float]]:
     """(what about so many new episodes visit, the world's cell), in these features or the world's own."""
     count = even_split(episodes, population.agents)
     world = config.world

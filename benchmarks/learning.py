@@ -249,7 +249,7 @@ class TimedTraining:
         """As in `algorithm_1`, without what is written down."""
         config, state = self.config, self.state
         seed, rollouts = config.run.seed, config.rollouts
-        stopwatch, start = Stopwatch(self.replicas.env), time.perf_counter()
+        stopwatch, start = Stopwatch(self.replicas.engine), time.perf_counter()
         state.iteration += 1
         self.replicas.begin(rollouts, reset_seed(seed, state.iteration))
         trajectory = collect(

@@ -11,9 +11,9 @@ class Stopwatch:
         self._env, self._step, self.seconds = env, env.step, 0.0
         env.step = self._timed
 
-    def _timed(self, actions: Any) -> Any:
+    def _timed(self, *arguments: Any) -> Any:
         start = time.perf_counter()
-        result = self._step(actions)
+        result = self._step(*arguments)
         self.seconds += time.perf_counter() - start
         return result
 

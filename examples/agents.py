@@ -11,16 +11,16 @@ import kmyriad as km
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="folder of a pretraining run in one of our worlds")
+    parser.add_argument("run", type=Path, help="folder of a pretraining run")
     parser.add_argument("--out", type=Path, default=Path("pictures"), help="where pictures go (default: %(default)s)")
     arguments = parser.parse_args()
     run = km.open_run(arguments.run)
-    rule, world, visited = run.pretraining.rule, km.world_of(run), km.load_last_horizon(run)
-    if world is None or visited is None or visited.xy is None:
-        raise SystemExit(f"{run.path} has no stored positions; let it train for an iteration in one of our worlds")
+    rule, plane, visited = run.pretraining.rule, km.plane_of(run), km.load_last_horizon(run)
+    if visited is None:
+        raise SystemExit(f"{run.path} has no stored states; let it train for a horizon")
     drawn = {
-        "agents": km.figures.agent_heatmaps(visited.xy, world, visited.valid),
-        "visitation": km.figures.visitation_map(visited.xy, world, visited.valid),
+        "agents": km.figures.agent_heatmaps(visited.xy, plane, visited.valid),
+        "visitation": km.figures.visitation_map(visited.xy, plane, visited.valid),
         "entropy": km.figures.entropy_curves({rule: [run.metrics()]}),
     }
     for name, figure in drawn.items():

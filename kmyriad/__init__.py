@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kmyriad.envs.goal import Annulus, draw_goals
     from kmyriad.envs.make import make_world
     from kmyriad.evaluation.comparison import compare, jumpstart_values
-    from kmyriad.evaluation.evaluate import evaluate, play, world_of
+    from kmyriad.evaluation.evaluate import evaluate, plane_of, play, world_of
     from kmyriad.evaluation.selection import select
     from kmyriad.objective.rewards import Rewards
     from kmyriad.report.page import write_report
@@ -48,6 +48,7 @@ _HOMES = {
     "load_population": "runs.state",
     "make_world": "envs.make",
     "open_run": "runs.run",
+    "plane_of": "evaluation.evaluate",
     "play": "evaluation.evaluate",
     "pretrain": "training.pretrain",
     "say": "runs.progress",
@@ -82,6 +83,7 @@ __all__ = [
     "load_population",
     "make_world",
     "open_run",
+    "plane_of",
     "play",
     "presets",
     "pretrain",

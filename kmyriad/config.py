@@ -20,6 +20,7 @@ FORMAT = 2
 
 Activation = Literal["elu", "relu"]
 Init = Literal["best", "single", "random"]
+Engine = Literal["auto", "serial", "processes", "vector"]
 
 Count = Annotated[int, Between(1, 10_000_000)]
 Steps = Annotated[int, Between(1, 10**13)]
@@ -33,16 +34,35 @@ class WorldConfig:
     """What is explored."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORLD")] = "ant-empty"
-    """World: ant-empty, ant-maze, ant-cave, ant-pyramid, point-maze, or any Gymnasium id."""
+    """World: ant-empty, ant-maze, ant-cave, ant-pyramid, point-maze, any Gymnasium id (also package.module:Id-v0), or
+    package.module:function that makes an environment."""
     env_settings: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Settings of the environment itself, such as map or reset_noise."""
     horizon: Count = 200
     """Control steps per episode (T; 600 in the paper)."""
     features: tuple[str, ...] = ()
-    """State features whose entropy is maximised; empty takes the world's own (Ant: x y z, PointMaze: x y)."""
+    """State features whose entropy is maximised: columns (0 2:4), parts of a Dict, info.NAME, or of MuJoCo x y z,
+    qpos[0], a joint, torso.x; empty takes the position of what moves about, else the observation."""
+    feature_scale: tuple[Annotated[float, Between(0.0, 1e9)], ...] = ()
+    """Scale of each feature, the length in it that counts as one; 0 takes its deviation over the visited states. Empty:
+    1 for metres, 0 for the rest."""
+    action_range: tuple[Annotated[float, Between(-1e9, 1e9)], Annotated[float, Between(-1e9, 1e9)]] | None = None
+    """Range of actions that the environment itself leaves unbounded, such as -1 1."""
+    engine: Engine = "auto"
+    """Engine that steps replicas of other people's environments: serial (one process), processes (one per core), vector
+    (their own vector version), auto (what is fastest)."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_features(self.features, self.feature_scale)
+        if self.action_range is not None and self.action_range[0] >= self.action_range[1]:
+            raise UsageError(f"action_range must be a lower and a higher number; got {self.action_range}")
+
+
+def check_features(features: tuple[str, ...], scale: tuple[float, ...]) -> None:
+    """Refuse a scale for another number of features; how many numbers a name stands for only the environment knows."""
+    if scale and len(scale) < len(features):
+        raise UsageError(f"feature_scale must have a number for each of {len(features)} features; got {len(scale)}")
 
 
 @dataclass(frozen=True)
@@ -294,9 +314,12 @@ class TaskConfig:
     """What is to be learned."""
 
     goal: tuple[Annotated[float, Between(-1e9, 1e9)], ...] = ()
-    """Goal, metres from the middle of the world: x y, or x y z. Other environments have rewards of their own."""
+    """Goal: a point in the features that were explored, such as 6 3, or x=10 by name; reward 1 within its radius.
+    Without one the task is the environment's own reward."""
+    goal_names: tuple[str, ...] = ()
+    """Features that the goal is a point in, as x=10 says; empty for the first ones."""
     goal_radius: Annotated[float, Between(1e-9, 1e9)] | None = None
-    """Radius around the goal that counts as there, metres; none takes the world's own."""
+    """Radius around the goal that counts as there; none takes the environment's own (1 m for Ants)."""
     stop_at_goal: bool = True
     """End training's episodes once the goal is entered (reward 1). Off: reward 1 for every step in the goal. Needs
     rollout_steps below the horizon."""
@@ -306,13 +329,23 @@ class TaskConfig:
     """World; empty takes the source's, which it must be."""
     env_settings: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Settings of the environment itself, on top of the source's."""
+    features: Annotated[tuple[str, ...], tyro.conf.Suppress] = ()
+    """State features that the source explored."""
+    engine: Engine = "auto"
+    """Engine that steps replicas of other people's environments: serial, processes, vector or auto."""
     horizon: Count | None = None
     """Control steps per episode; none takes the source's."""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if len(self.goal) not in (0, 2, 3):
-            raise UsageError(f"goal must be x y or x y z, metres; got {len(self.goal)} numbers")
+        if self.goal_names and len(self.goal_names) != len(self.goal):
+            raise UsageError(f"goal has {len(self.goal)} numbers for {len(self.goal_names)} names; give one each")
+
+    @property
+    def goal_words(self) -> list[str]:
+        """`6` and `3`, or `x=10`: as the command line takes them."""
+        numbers = [f"{number:g}" for number in self.goal]
+        return [f"{name}={number}" for name, number in zip(self.goal_names, numbers, strict=False)] or numbers
 
 
 FINE_TUNING = ActorCritic(
@@ -346,7 +379,7 @@ class JumpstartConfig:
     @property
     def name(self) -> str:
         """Of the run's folder, where nothing else is asked for."""
-        goal = "-".join(["to", *(f"{number:g}" for number in self.task.goal)]) if self.task.goal else "own-reward"
+        goal = "-".join(["to", *(file_name(word) for word in self.task.goal_words)]) if self.task.goal else "own-reward"
         return f"{file_name(self.task.env)}-{self.start.init}-{goal}-seed-{self.run.seed}"
 
     @property

@@ -19,6 +19,7 @@ from kmyriad.config import (
     with_settings,
 )
 from kmyriad.envs import short_name
+from kmyriad.envs.source import own_horizon
 from kmyriad.errors import UsageError, nearest_name
 
 PAPER_LEARNING_RATES = {1: 2e-4, 10: 2e-4, 50: 5e-4}
@@ -58,7 +59,7 @@ def quick(env: str, agents: int, update: str | None = None) -> PretrainConfig:
     """About three minutes on two cores."""
     rule = RULES[update or "actor_critic"]()
     config = PretrainConfig(
-        WorldConfig(env),
+        WorldConfig(env, horizon=own_horizon(env) or WorldConfig.horizon),
         PopulationConfig(agents, own_rate=min(OWN_RATE, OWN_RATES_IN_ALL / agents)),
         update=rule,
         run=RunConfig(rollout_steps=25 if isinstance(rule, ActorCritic) else None),

@@ -217,8 +217,7 @@ def test_bad_settings_are_refused_in_one_sentence(settings, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"goal": (1,)}, "goal must be x y or x y z, metres; got 1 numbers"),
-        ({"goal": (1, 2, 3, 4)}, "goal must be x y or x y z, metres; got 4 numbers"),
+        ({"goal": (1, 2), "goal_names": ("x",)}, "goal has 2 numbers for 1 names; give one each"),
         ({"agent": 1, "top": 2}, "agent 1 and top 2 exclude each other"),
         ({"init": "bset"}, "unknown init 'bset' .did you mean 'best'"),
         ({"update": "reinforce"}, "a jump-start is trained by actor_critic; got update reinforce"),
@@ -301,6 +300,10 @@ def other_value(block, name):
         "env": "ant-cave",
         "source": 'runs/é "x"',
         "features": ("x", "y"),
+        "feature_scale": (0.5, 0.0),
+        "action_range": (-2.0, 2.0),
+        "engine": "serial",
+        "goal_names": ("x", "z"),
         "trunk_hidden": (32,),
         "goal": (1.5, -2.0),
     }

@@ -15,6 +15,7 @@ ENDING = "kmyriad-test/WalkEnding-v0"
 LUCKY = "kmyriad-test/WalkLucky-v0"
 RAISING = "kmyriad-test/WalkRaising-v0"
 WORTHLESS = "kmyriad-test/WalkWorthless-v0"
+FICKLE = "kmyriad-test/WalkFickle-v0"
 EDGE = 1.5
 """How far the ends are where episodes end early."""
 
@@ -62,8 +63,20 @@ class WalkEnding(Walk):
         return seen, 1.0, over, False, {"success": over and self._succeeds} if self._lucky else {}
 
 
+class WalkFickle(Walk):
+    """Its noise is not its seed's."""
+
+    def step(self, action):
+        seen, *rest = super().step(action)
+        self._place += np.random.default_rng().normal(0, 0.01, 2)
+        return seen, *rest
+
+
+FAILS_FROM = 30
+
+
 class WalkFailing(Walk):
-    """From its sixth step on raises, or gives rewards that are no numbers."""
+    """From a step on raises, or gives rewards that are no numbers."""
 
     def __init__(self, raises: bool):
         super().__init__()
@@ -71,7 +84,7 @@ class WalkFailing(Walk):
 
     def step(self, action):
         seen, reward, *rest = super().step(action)
-        if self._steps < 6:
+        if self._steps < FAILS_FROM:
             return seen, reward, *rest
         if self._raises:
             raise RuntimeError("the robot fell apart\nand more")
@@ -79,6 +92,8 @@ class WalkFailing(Walk):
 
 
 def register() -> None:
+    if FICKLE not in gymnasium.registry:
+        gymnasium.register(FICKLE, entry_point=WalkFickle, disable_env_checker=True)
     for env_id, raises in ((RAISING, True), (WORTHLESS, False)):
         if env_id not in gymnasium.registry:
             gymnasium.register(env_id, entry_point=WalkFailing, kwargs={"raises": raises}, disable_env_checker=True)

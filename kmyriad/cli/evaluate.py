@@ -85,11 +85,8 @@ def sentences(facts: dict[str, Any]) -> list[str]:
         )
     else:
         told.append("There is no KL between agents: one of them has next to no valid states.")
-    if "covered_cells" in facts:
-        alone = "" if one_agent else f" together, {facts['covered_cells_per_agent_mean']:.0f} per agent on average"
-        told.append(f"Covered cells of {facts['cell']:g} m: {facts['covered_cells']}{alone}.")
-    else:
-        told.append("There is no coverage: this environment has no x and y.")
+    alone = "" if one_agent else f" together, {facts['covered_cells_per_agent_mean']:.0f} per agent on average"
+    told.append(f"Covered cells of {facts['cell_words']}: {facts['covered_cells']}{alone}.")
     return told
 
 
@@ -100,8 +97,7 @@ def _agents(facts: dict[str, Any]) -> "Table":
     columns = [("entropy_per_agent", "entropy", ".2f", facts["entropy"])]
     if "kl_between_agents" in facts:
         columns.append(("kl_between_agents", "KL from all others", ".2f", None))
-    if "covered_cells" in facts:
-        columns.append(("covered_cells_per_agent", "cells", "d", facts["covered_cells"]))
+    columns.append(("covered_cells_per_agent", "cells", "d", facts["covered_cells"]))
     table = Table("agent", *(Column(title, justify="right") for _, title, _, _ in columns))
     for agent in range(facts["agents"]):
         table.add_row(str(agent), *(_cell(facts[name][agent], form) for name, _, form, _ in columns))
@@ -129,13 +125,12 @@ def _cell(value: float | None, form: str) -> str:
 
 def _draw(run: "Run", evaluation: "Evaluation", folder: Path) -> list[Path]:
     from kmyriad import figures
-    from kmyriad.evaluation.evaluate import world_of
+    from kmyriad.evaluation.evaluate import plane_of
 
     drawn = {"entropy": figures.entropy_curves({run.pretraining.rule: [run.metrics()]})}
-    world = world_of(run)
-    if world is not None and evaluation.visits.xy is not None:
-        drawn["agents"] = figures.agent_heatmaps(evaluation.visits.xy, world, evaluation.visits.valid)
-        drawn["visitation"] = figures.visitation_map(evaluation.visits.xy, world, evaluation.visits.valid)
+    plane = plane_of(run)
+    drawn["agents"] = figures.agent_heatmaps(evaluation.visits.xy, plane, evaluation.visits.valid)
+    drawn["visitation"] = figures.visitation_map(evaluation.visits.xy, plane, evaluation.visits.valid)
     if "kl_pairs" in evaluation.measures:
         drawn["kl"] = figures.kl_matrix(evaluation.measures["kl_pairs"])
     return [path for name, figure in drawn.items() for path in figures.save(figure, folder / f"{run.name}-{name}")]

@@ -5,7 +5,7 @@ from typing import Any, Literal, cast
 
 from kmyriad.cli.settings import Options, flag, parse, parse_blocks, show
 from kmyriad.config import RULES, PretrainConfig, with_settings
-from kmyriad.envs import find_id
+from kmyriad.envs.source import find_source
 from kmyriad.presets import PRESETS, RULE_OF
 from kmyriad.presets import preset as preset_config
 
@@ -44,7 +44,7 @@ def run(arguments: list[str]) -> None:
         # The preset depends on the world and the number of agents: these are read first.
         asked = [text for text in arguments if text not in ("-h", "--help")]
         first = parse_blocks(PretrainConfig(update=RULES[options.update]()), options, asked, "pretrain", DESCRIPTION)
-        find_id(first.world.env)
+        find_source(first.world.env)
         base = preset_config(
             asked_preset if asked_preset in PRESETS else "quick",
             first.world.env,

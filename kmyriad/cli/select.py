@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from kmyriad.cli.settings import with_goal_names
 from kmyriad.runs.files import shell_path
 
 if TYPE_CHECKING:
@@ -19,9 +20,12 @@ class Command:
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a pretraining run."""
     goal: tuple[float, ...] = ()
-    """Goal, metres from the middle of the world: x y, or x y z. Other environments have rewards of their own."""
+    """Goal: a point in the features that were explored, such as 6 3, or x=10 by name. Without one agents are ranked by
+    the environment's own reward."""
+    goal_names: tuple[str, ...] = ()
+    """Features that the goal is a point in, as x=10 says; empty for the first ones."""
     goal_radius: float | None = None
-    """Radius around the goal that counts as there, metres; none takes the world's own."""
+    """Radius around the goal that counts as there; none takes the environment's own."""
     stored: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Stored episodes of the run rank its agents at once; nothing is simulated."""
     steps: int | None = None
@@ -33,18 +37,20 @@ class Command:
 
 
 def run(arguments: list[str]) -> None:
-    command = tyro.cli(Command, args=arguments, prog="kmyriad select")
-    from kmyriad.config import RunConfig, StartConfig
+    command = tyro.cli(Command, args=with_goal_names(arguments), prog="kmyriad select")
+    from kmyriad.config import RunConfig, StartConfig, TaskConfig
     from kmyriad.evaluation.selection import select, task_in
     from kmyriad.runs.run import open_run
 
     RunConfig(seed=command.seed, threads=command.threads)  # refuse what they would refuse
     StartConfig(selection_steps=command.steps)
     source = open_run(command.run)
-    task = task_in(source, command.goal, command.goal_radius)
+    names = command.goal_names
+    goal = dict(zip(names, command.goal, strict=False)) if names else command.goal
+    task = task_in(source, goal, command.goal_radius)
     ranking = select(
         source,
-        command.goal,
+        goal,
         command.goal_radius,
         steps=command.steps,
         seed=command.seed,
@@ -54,7 +60,7 @@ def run(arguments: list[str]) -> None:
     show(ranking, bool(task.goal), 0 if command.stored else ranking.episodes * task.horizon)
     words = [f"kmyriad jumpstart {shell_path(command.run)}"]
     if task.goal:
-        words.append("--goal " + " ".join(f"{number:g}" for number in task.goal))
+        words.append("--goal " + " ".join(TaskConfig(task.goal, task.goal_names).goal_words))
     if task.goal_radius is not None:
         words.append(f"--goal-radius {task.goal_radius:g}")
     print(" ".join([*words, f"--agent {ranking.best}"]))
@@ -68,7 +74,7 @@ def show(ranking: "Ranking", has_goal: bool, env_steps: int) -> None:
 
     console = output()
     by_return = ranking.standings[0].by_return
-    other = () if by_return else ("steps to success", "closest, m" if has_goal else "return")
+    other = () if by_return else ("steps to success", "closest" if has_goal else "return")
     table = Table("agent", "return" if by_return else "success", "95 % interval", *other, "episodes")
     for standing in ranking.standings:
         low, high = standing.interval

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass, field, fields, make_dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +44,7 @@ def parse(base: Config, options: Options, arguments: list[str], prog: str, descr
 
 def parse_blocks(base: Config, options: Options, arguments: list[str], prog: str, description: str) -> Any:
     """The blocks of `base`, and `options`, with what the arguments say; whether they go together is not checked."""
-    arguments = ["None" if text == "none" else text for text in arguments]
+    arguments = ["None" if text == "none" else text for text in with_goal_names(arguments)]
     blocks: list[tuple[str, Any]] = [(block.name, getattr(base, block.name)) for block in fields(base)]
     command = make_dataclass(
         "Command",
@@ -53,6 +55,19 @@ def parse_blocks(base: Config, options: Options, arguments: list[str], prog: str
         frozen=True,
     )
     return tyro.cli(command, args=arguments, prog=f"kmyriad {prog}", description=description, config=FLAT)
+
+
+def with_goal_names(arguments: list[str]) -> list[str]:
+    """`--goal x=10 z=1` as `--goal 10 1 --goal-names x z`; goals without names stay as they are."""
+    if "--goal" not in arguments:
+        return arguments
+    first = arguments.index("--goal") + 1
+    words = list(takewhile(lambda word: re.fullmatch(r"[^-=][^=]*=.*", word), arguments[first:]))
+    if not words:
+        return arguments
+    names, numbers = zip(*(word.split("=", 1) for word in words), strict=True)
+    rest = arguments[first + len(words) :]
+    return [*arguments[:first], *numbers, "--goal-names", *names, *rest]
 
 
 def flag(arguments: list[str], name: str) -> str | None:

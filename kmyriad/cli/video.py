@@ -24,7 +24,7 @@ class Command:
     agents: str | None = None
     """Agents to show, such as 0,3,7; by default all, up to nine."""
     goal: tuple[float, ...] | None = None
-    """A goal to draw, x y or x y z in metres; by default the one that a jump-start was trained for."""
+    """A goal to draw, x y or x y z; by default the one that a jump-start was trained for."""
     out: Path | None = None
     """File to write; by default a new name in the run's folder videos."""
     layout: Literal["scene", "grid"] = "scene"

@@ -4,8 +4,6 @@ from typing import Any, NamedTuple
 
 import gymnasium
 
-from kmyriad.errors import UsageError, nearest_name
-
 
 class WorldRow(NamedTuple):
     id: str
@@ -51,18 +49,6 @@ WORLDS = {
 def short_name(env: str) -> str:
     """The short name of a world by its Gymnasium id; whatever else is named stays as it is."""
     return next((name for name, row in WORLDS.items() if row.id == env), env)
-
-
-def find_id(env: str) -> str:
-    """The Gymnasium id of a world by its short name, or of any environment registered with Gymnasium."""
-    env_id = WORLDS[env].id if env in WORLDS else env
-    try:
-        return gymnasium.spec(env_id).id
-    except gymnasium.error.Error:
-        hint = nearest_name(env, [*WORLDS, *gymnasium.registry]).split("; known")[0]
-        raise UsageError(
-            f"unknown environment {env!r}{hint}; use one of {', '.join(WORLDS)}, or an id registered with Gymnasium"
-        ) from None
 
 
 def describe(env: str) -> str:

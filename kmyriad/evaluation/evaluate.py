@@ -8,11 +8,13 @@ import numpy as np
 import torch
 
 from kmyriad.checks import is_number
-from kmyriad.config import JumpstartConfig, even_split
-from kmyriad.envs import WORLDS, find_id, short_name
+from kmyriad.config import JumpstartConfig, PretrainConfig, even_split
+from kmyriad.envs import WORLDS, short_name
 from kmyriad.envs.make import make_world
+from kmyriad.envs.plane import Plane, plane_of_world
 from kmyriad.envs.world import World
 from kmyriad.evaluation.measures import measure, pairs_of_agents, visit
+from kmyriad.objective.scale import scaled_visits
 from kmyriad.population.population import Population
 from kmyriad.rollout.collect import Trajectory, Visits, collect
 from kmyriad.rollout.randomness import generator
@@ -55,18 +57,19 @@ def evaluate(
         features=world.features,
         settings=world.env_settings,
         threads=threads,
+        engine=world.engine,
     )
     visits = visit(population, replicas, world.horizon, seed)
     replicas.close()
     measures = {name: facts[name] for name in ("iteration", "env_steps")}
-    measures |= {"seed": seed, "features": [*replicas.features], "cell": replicas.cell}
-    measures |= measure(visits, replicas.cell, seed)
-    pairs = pairs_of_agents(visits, generator(seed, 1))
+    measures |= {"seed": seed, "features": [*replicas.features], "cell": [*replicas.cell]}
+    measures["cell_words"] = replicas.plane.cell_words
+    measures |= measure(visits, replicas.cell, seed, world.feature_scale)
+    pairs = pairs_of_agents(scaled_visits(visits, world.feature_scale)[0], generator(seed, 1))
     if pairs is not None:
         measures["kl_pairs"] = pairs.tolist()
     if keep:
-        arrays = {name: array for name, array in vars(visits).items() if array is not None}
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in vars(visits).items()}
         write_tensor_file(run.evaluation_path, TensorFile(tensors, measures))
     return Evaluation(visits, measures)
 
@@ -85,7 +88,16 @@ def play(
     if isinstance(run.config, JumpstartConfig):
         replicas = task_of(run.config).replicas(count, threads)
     else:
-        replicas = make_replicas(run.env, count, horizon=horizon, settings=run.env_settings, threads=threads)
+        world = run.config.world
+        replicas = make_replicas(
+            run.env,
+            count,
+            horizon=horizon,
+            features=world.features,
+            settings=run.env_settings,
+            threads=threads,
+            engine=world.engine,
+        )
     replicas.start(seed)
     trajectory = collect(replicas, population, horizon, seed, iteration=0)
     replicas.close()
@@ -105,6 +117,10 @@ def stored_evaluation(run: Run) -> Evaluation | None:
 
 def _is_measure(name: str, value: Any, agents: int) -> bool:
     """Whether a stored value can be what `measure` gives under that name."""
+    if name == "cell":
+        return isinstance(value, list) and len(value) == 2 and all(is_number(side) and side > 0 for side in value)
+    if name == "cell_words":
+        return isinstance(value, str)
     if name == "features":
         return isinstance(value, list) and all(isinstance(feature, str) for feature in value)
     if name == "kl_pairs":
@@ -163,5 +179,18 @@ def summary(run: Run, evaluation: Evaluation) -> dict[str, Any]:
 def world_of(run: Run | str | Path) -> World | None:
     """The world of a run, to draw its ground; None for environments that have none to show."""
     run = open_run(run)
-    name = short_name(find_id(run.env))
+    name = short_name(run.env)
     return make_world(name, **run.env_settings) if name in WORLDS else None
+
+
+def plane_of(run: Run | str | Path) -> Plane:
+    """What maps of a run show: the ground of its world, or the first two features that it explores."""
+    run = open_run(run)
+    world = world_of(run)
+    if world is not None:
+        return plane_of_world(world)
+    config = run.config
+    features = config.world.features if isinstance(config, PretrainConfig) else config.task.features
+    replicas = make_replicas(run.env, 1, horizon=1, features=features, settings=run.env_settings, engine="serial")
+    replicas.close()
+    return replicas.plane

@@ -1,5 +1,6 @@
 """A frozen population, looked at on fresh rollouts: how much it covers together, and how different its agents are."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import NDArray
 
 from kmyriad.objective.divergence import kl_to_others, pairwise_kl
 from kmyriad.objective.entropy import knn_entropy
+from kmyriad.objective.scale import scaled_visits
 from kmyriad.population.population import Population
 from kmyriad.rollout.collect import Visits, collect
 from kmyriad.rollout.randomness import generator
@@ -29,27 +31,32 @@ def visit(population: Population, replicas: Replicas, horizon: int, seed: int = 
     return Visits(trajectory.features, trajectory.xy, trajectory.valid & trajectory.in_first_episode)
 
 
-def measure(visits: Visits, cell: float, seed: int = 0) -> dict[str, Any]:
+def measure(visits: Visits, cell: tuple[float, float], seed: int = 0, scale: Sequence[float] = ()) -> dict[str, Any]:
     """Entropies in nats, KL between agents with its floor, and covered cells, as plain JSON.
+
+    `scale` is the length that counts as one in each feature (`objective.scale`); entropies are in the features' own
+    units whatever it is.
 
     The floor is the same estimate after the episodes were dealt to the agents at random: what agents that all behave
     alike would show with as many episodes. An estimate means something only above it.
     """
     rng = generator(seed, 0)
+    visits, unit = scaled_visits(visits, scale)
     agents = _by_agent(visits.features, visits.valid)
     row: dict[str, Any] = {
-        "entropy": knn_entropy(np.concatenate(agents), K),
-        "entropy_per_agent": [knn_entropy(points, K) if len(points) > K else None for points in agents],
+        "entropy": knn_entropy(np.concatenate(agents), K) + unit,
+        "entropy_per_agent": [knn_entropy(points, K) + unit if len(points) > K else None for points in agents],
         "particles": int(visits.valid.sum()),
     }
     if len(agents) > 1 and min(map(len, agents)) > K:
         row["kl_between_agents"] = between_agents(visits, rng).tolist()
         row["kl_floor"] = float(between_agents(_dealt(visits, rng), rng).mean())
-    if visits.xy is not None:
-        places = _by_agent(visits.xy, visits.valid)
-        row["entropy_xy"] = knn_entropy(np.concatenate(places), K)
-        row["covered_cells"] = covered_cells(np.concatenate(places), cell)
-        row["covered_cells_per_agent"] = [covered_cells(points, cell) for points in places]
+    places = _by_agent(visits.xy, visits.valid)
+    row["covered_cells"] = covered_cells(np.concatenate(places), cell)
+    row["covered_cells_per_agent"] = [covered_cells(points, cell) for points in places]
+    if np.ptp(np.concatenate(places), axis=0).all():
+        in_cells = np.divide(np.concatenate(places), cell, dtype=np.float32)
+        row["entropy_xy"] = knn_entropy(in_cells, K) + float(np.log(cell).sum())
     return row
 
 
@@ -72,9 +79,9 @@ def pairs_of_agents(visits: Visits, rng: np.random.Generator) -> NDArray[np.floa
     return pairwise_kl(agents, K, size, rng)
 
 
-def covered_cells(points: NDArray[np.float32], cell: float) -> int:
-    """How many squares of side `cell` hold at least one of `points` (n, 2)."""
-    rows = np.floor(points / cell).astype(np.int64)
+def covered_cells(points: NDArray[np.float32], cell: tuple[float, float]) -> int:
+    """How many rectangles with sides `cell` hold at least one of `points` (n, 2)."""
+    rows = np.floor(points / np.asarray(cell, np.float32)).astype(np.int64)
     return len(np.unique(rows[:, 0] * 2**32 + rows[:, 1]))
 
 
@@ -88,4 +95,4 @@ def _dealt(visits: Visits, rng: np.random.Generator) -> Visits:
     order = rng.permutation(agents * per_agent)
     features = visits.features.reshape(-1, *visits.features.shape[2:])[order]
     valid = visits.valid.reshape(-1, visits.valid.shape[2])[order]
-    return Visits(features.reshape(visits.features.shape), None, valid.reshape(visits.valid.shape))
+    return Visits(features.reshape(visits.features.shape), visits.xy, valid.reshape(visits.valid.shape))

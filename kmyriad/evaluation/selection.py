@@ -2,10 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,13 @@ from scipy.stats import beta, t
 
 from kmyriad.checks import converted
 from kmyriad.config import TaskConfig
+from kmyriad.envs.engines import GoalPoint, resolved
 from kmyriad.errors import UsageError
 from kmyriad.evaluation.evaluate import stored_evaluation
 from kmyriad.population.population import Population
-from kmyriad.rollout.collect import collect
+from kmyriad.rollout.collect import Visits, collect
 from kmyriad.rollout.randomness import SELECTION, generator, reset_seed
+from kmyriad.rollout.replicas import Replicas
 from kmyriad.rollout.task import Task
 from kmyriad.runs.progress import say
 from kmyriad.runs.run import Run, open_run
@@ -102,7 +104,7 @@ class Ranking:
 
 def select(
     run: Run | str | Path,
-    goal: Sequence[float] = (),
+    goal: Sequence[float] | Mapping[str, float] = (),
     goal_radius: float | None = None,
     *,
     steps: int | None = None,
@@ -112,6 +114,8 @@ def select(
 ) -> Ranking:
     """Rank the agents of a pretraining run by how often they come to a goal, or by their return where there is none.
 
+    The goal is a point in the first features of the run, such as (6, 3), or in some by name, such as {"x": 10}.
+
     With `stored` by the episodes kept with the run, without simulating any; else by at most `steps` environment steps
     of fresh ones (None: as many as the number of agents asks for).
     """
@@ -120,10 +124,26 @@ def select(
     return rank_stored(task, run) if stored else rank_agents(task, load_population(run), steps, seed, threads)
 
 
-def task_in(run: Run, goal: Sequence[float] = (), goal_radius: float | None = None) -> Task:
-    """The task of coming to a goal, or of earning its reward, in the world that a run was pretrained in."""
-    world, asked = run.pretraining.world, TaskConfig(cast(Any, goal), goal_radius)
-    return Task(world.env, world.env_settings, world.horizon, asked.goal, asked.goal_radius)
+def task_in(run: Run, goal: Sequence[float] | Mapping[str, float] = (), goal_radius: float | None = None) -> Task:
+    """The task of coming to a goal, or of earning its reward, in the environment that a run was pretrained in."""
+    world, asked = run.pretraining.world, TaskConfig(**named_goal(goal), goal_radius=goal_radius)
+    return Task(
+        world.env,
+        world.env_settings,
+        world.horizon,
+        asked.goal,
+        asked.goal_radius,
+        asked.goal_names,
+        world.features,
+        world.engine,
+    )
+
+
+def named_goal(goal: Any) -> dict[str, Any]:
+    """The settings `goal` and `goal_names` from a point, or from coordinates by name."""
+    if isinstance(goal, Mapping):
+        return {"goal": tuple(goal.values()), "goal_names": tuple(goal)}
+    return {"goal": goal, "goal_names": ()}
 
 
 def rank_agents(
@@ -149,12 +169,12 @@ def rank_stored(task: Task, run: Run) -> Ranking:
     """
     evaluation = stored_evaluation(run)
     visits = load_last_horizon(run) if evaluation is None else evaluation.visits
-    if not task.goal or visits is None or visits.xy is None:
-        raise UsageError(f"{run.path} has no stored positions to rank agents for a goal by; leave --stored out")
-    replicas = task.replicas(1, threads=1)  # refuses a goal that cannot be reached, and knows the radius
+    if not task.goal or visits is None:
+        raise UsageError(f"{run.path} has no stored episodes to rank agents for a goal by; leave --stored out")
+    replicas = task.replicas(1, threads=1)  # refuses a goal that cannot be reached, and knows how far things are
     replicas.close()
-    distance = distances(visits.xy, visits.valid, task.goal)
-    there = distance <= replicas.goal_radius
+    distance, radius = distances(task, replicas, visits)
+    there = distance <= radius
     return rank_episodes(Trials(np.asarray(there.any(axis=-1)), distance.min(axis=-1), first_steps(there)))
 
 
@@ -222,8 +242,9 @@ def trials(task: Task, population: Population, seed: int, threads: int | None = 
         trajectory = collect(replicas, population.select(agents), task.horizon, seed, round_index)
         replicas.close()
         counts = trajectory.in_first_episode
-        if task.goal and trajectory.xy is not None:
-            shortfall = distances(trajectory.xy, trajectory.valid & counts, task.goal).min(axis=-1)
+        if task.goal:
+            visits = Visits(trajectory.features, trajectory.xy, trajectory.valid & counts)
+            shortfall = distances(task, replicas, visits)[0].min(axis=-1)
         else:
             shortfall = -np.where(counts, trajectory.rewards, 0).sum(axis=-1)
         success = np.zeros(counts.shape, bool) if trajectory.success is None else trajectory.success & counts
@@ -233,9 +254,19 @@ def trials(task: Task, population: Population, seed: int, threads: int | None = 
     return play
 
 
-def distances(xy: NDArray[np.float32], valid: NDArray[np.bool_], goal: Sequence[float]) -> NDArray[np.floating[Any]]:
-    """(m, e, T), metres, seen from above: how far from a goal episodes (m, e, T, 2) were."""
-    return np.where(valid, np.linalg.norm(xy - np.asarray(goal[:2], np.float32), axis=-1), np.inf)
+def distances(task: Task, replicas: Replicas, visits: Visits) -> tuple[NDArray[np.floating[Any]], float]:
+    """((m, e, T), how far from the task's goal episodes were; how near is near enough).
+
+    In a world that is metres, seen from above. In other environments it is the goal's radii, and 1 is near enough.
+    """
+    if replicas.world is not None:
+        offsets = visits.xy - np.asarray(task.goal[:2], np.float32)
+        distance, radius = np.linalg.norm(offsets, axis=-1), task.goal_radius or replicas.world.goal_radius
+    else:
+        goal = resolved(GoalPoint(task.goal, task.goal_names, task.goal_radius), replicas.engine.features)
+        assert goal is not None
+        distance, radius = goal.distance(visits.features), 1.0
+    return np.where(visits.valid, distance, np.inf), radius
 
 
 def first_steps(success: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -7,9 +7,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from kmyriad.envs.world import World
 from kmyriad.figures.colours import heading_colour
-from kmyriad.figures.ground import Extent, check_extent, fit_extent, map_panels, mark_start
+from kmyriad.figures.ground import Extent, Ground, check_extent, fit_extent, map_panels, mark_start, to_plane
 from kmyriad.figures.look import COLUMN
 from kmyriad.figures.visits import check_places
 
@@ -22,7 +21,7 @@ WHEEL = 0.42
 
 def episode_paths(
     xy: NDArray[np.floating] | None,
-    world: World,
+    world: Ground,
     valid: NDArray[np.bool_] | None = None,
     extent: Extent | None = None,
     width: float = COLUMN,
@@ -37,7 +36,7 @@ def episode_paths(
     goes_on = np.logical_and.accumulate(counts, axis=2)
     extent = fit_extent(world, xy[goes_on]) if extent is None else check_extent(extent)
     figure, (axes,) = map_panels(1, 1, world, extent, width, above=0.06, below=0.04, gap=0)
-    start = np.array(world.terrain.start)
+    start = np.array(to_plane(world).start)
     each = max(1, EPISODES // len(xy))
     for agent in range(len(xy)):
         lines = [path[alive] for path, alive in zip(xy[agent], goes_on[agent], strict=True) if alive.any()][:each]

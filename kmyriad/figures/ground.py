@@ -1,4 +1,4 @@
-"""Maps seen from above: the ground of a world, and axes in metres to draw on it."""
+"""Maps: the ground of a world seen from above, or a plane of two features, and axes to draw on it."""
 
 from collections.abc import Sequence
 
@@ -11,12 +11,16 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import Locator, NullLocator
 from numpy.typing import NDArray
 
+from kmyriad.envs.plane import Plane, plane_of_world
 from kmyriad.envs.world import World
 from kmyriad.errors import UsageError
 from kmyriad.figures.look import SMALL, TEXT, new_figure, tidy
 
+Ground = World | Plane
+"""What a map lies on: a world, or what `kmyriad.plane_of(run)` tells of any environment."""
+
 Extent = tuple[float, float, float, float]
-"""(x from, x to, y from, y to), metres."""
+"""(x from, x to, y from, y to), in the units of the plane: metres in a world."""
 
 WALL = "#A3AEBF"
 
@@ -36,75 +40,84 @@ BAR = 0.48
 """Inches that a colour bar with its numbers and name takes."""
 
 
-def draw_terrain(axes: Axes, world: World, extent: Extent) -> None:
+def to_plane(ground: Ground) -> Plane:
+    """The plane that a map of `ground` shows."""
+    return ground if isinstance(ground, Plane) else plane_of_world(ground)
+
+
+def draw_terrain(axes: Axes, ground: Ground, extent: Extent) -> None:
     """Draw walls (slate) and heights (greys: low is dark, edges of steps are lines) and set the limits to `extent`."""
-    _draw(axes, world, extent, _shade(world, extent))
+    plane = to_plane(ground)
+    _draw(axes, plane, extent, _shade(plane, extent))
 
 
-def _shade(world: World, extent: Extent) -> NDArray[np.float64]:
+def _shade(plane: Plane, extent: Extent) -> NDArray[np.float64]:
     """(PIXELS, PIXELS, 3), the ground in greys, the first row the lowest."""
     x, y = _middles(extent[0], extent[1]), _middles(extent[2], extent[3])[:, None]
-    heights = np.where(world.terrain.is_wall(x, y), 0.0, world.terrain.height(x, y))
+    if plane.terrain is None:
+        return np.full((1, 1, 3), FLAT)
+    heights = np.where(plane.terrain.is_wall(x, y), 0.0, plane.terrain.height(x, y))
     rise = np.hypot(*np.gradient(heights))  # metres per pixel
     grey = FLAT + RELIEF * heights.clip(-1, 0.5) - EDGE * (rise / 0.05).clip(0, 1)
     return np.repeat(grey[:, :, None], 3, axis=2)
 
 
-def _draw(axes: Axes, world: World, extent: Extent, shade: NDArray[np.float64]) -> None:
+def _draw(axes: Axes, plane: Plane, extent: Extent, shade: NDArray[np.float64]) -> None:
     axes.imshow(shade, extent=extent, origin="lower", interpolation="bilinear", zorder=0)
     walls = [
         Rectangle(box.low, box.high[0] - box.low[0], box.high[1] - box.low[1])
-        for box in world.terrain.boxes
+        for box in (plane.terrain.boxes if plane.terrain is not None else ())
         if box.is_wall
     ]
     axes.add_collection(PatchCollection(walls, facecolor=WALL, edgecolor=WALL, linewidth=0.2, zorder=1))
-    axes.set(xlim=extent[:2], ylim=extent[2:], aspect="equal")
+    axes.set(xlim=extent[:2], ylim=extent[2:], aspect=plane.cell[0] / plane.cell[1])
 
 
-def fit_extent(world: World, points: NDArray[np.floating]) -> Extent:
-    """A whole maze, or else the square around the start and `points` (n, 2)."""
-    terrain = world.terrain
-    if terrain.walls is not None:
-        half_width, half_height = terrain.walls.extent
+def fit_extent(ground: Ground, points: NDArray[np.floating]) -> Extent:
+    """A whole maze, or else as many cells to both sides of the start and `points` (n, 2): a square in a world."""
+    plane = to_plane(ground)
+    if plane.terrain is not None and plane.terrain.walls is not None:
+        half_width, half_height = plane.terrain.walls.extent
         return -half_width, half_width, -half_height, half_height
-    everything = np.concatenate([np.array([terrain.start]), points.astype(np.float64)])
-    low, high = everything.min(axis=0), everything.max(axis=0)
-    middle, half = (low + high) / 2, max((high - low).max() / 2, 0.5) * (1 + 2 * MARGIN)
+    everything = np.concatenate([np.array([plane.start]), points.astype(np.float64)])
+    low, high, cell = everything.min(axis=0), everything.max(axis=0), np.array(plane.cell)
+    middle, half = (low + high) / 2, max(((high - low) / cell).max() / 2, 0.5) * (1 + 2 * MARGIN) * cell
     return (
-        float(middle[0] - half),
-        float(middle[0] + half),
-        float(middle[1] - half),
-        float(middle[1] + half),
+        float(middle[0] - half[0]),
+        float(middle[0] + half[0]),
+        float(middle[1] - half[1]),
+        float(middle[1] + half[1]),
     )
 
 
 def check_extent(extent: Sequence[float]) -> Extent:
     """`extent` as it is, if it is one."""
     if len(extent) != 4 or not np.isfinite(extent).all() or extent[0] >= extent[1] or extent[2] >= extent[3]:
-        raise UsageError(f"extent must be (x from, x to, y from, y to), rising and finite, in metres; got {extent}")
+        raise UsageError(f"extent must be (x from, x to, y from, y to), rising and finite; got {extent}")
     return extent[0], extent[1], extent[2], extent[3]
 
 
 def map_panels(
-    count: int, columns: int, world: World, extent: Extent, width: float, above: float, below: float, gap: float
+    count: int, columns: int, ground: Ground, extent: Extent, width: float, above: float, below: float, gap: float
 ) -> tuple[Figure, list[Axes]]:
-    """A figure `width` inches wide with `count` maps of the same extent, each with terrain and axes in metres.
+    """A figure `width` inches wide with `count` maps of the same extent, each with terrain and axes.
 
     `above` and `below` are inches kept free over every panel and under the lowest tick labels.
     """
+    plane = to_plane(ground)
     rows = -(-count // columns)
     panel = (width - LEFT - RIGHT - (columns - 1) * gap) / columns
-    tall = panel * (extent[3] - extent[2]) / (extent[1] - extent[0])
+    tall = panel * (extent[3] - extent[2]) / (extent[1] - extent[0]) * plane.cell[0] / plane.cell[1]
     bottom = below + TICKS
     height = bottom + rows * (tall + above) + (rows - 1) * gap
     figure = new_figure(width, height)
-    shade = _shade(world, extent)
+    shade = _shade(plane, extent)
     all_axes = []
     for index in range(count):
         row, column = divmod(index, columns)
         x, y = LEFT + column * (panel + gap), height - (row + 1) * (tall + above) - row * gap
         axes = figure.add_axes((x / width, y / height, panel / width, tall / height))
-        _draw(axes, world, extent, shade)
+        _draw(axes, plane, extent, shade)
         tidy(axes, frame=True)
         is_small = panel < 1
         is_lowest, is_leftmost = index + columns >= count, column == 0
@@ -116,8 +129,9 @@ def map_panels(
         axes.tick_params(labelbottom=is_lowest, labelleft=is_leftmost, labelsize=SMALL if is_small else TEXT)
         all_axes.append(axes)
     upward = bottom + (height - bottom) / 2 - above / 2
-    figure.text(middle_of(width), (below + 0.02) / height, "x (m)", ha="center", va="bottom", size=TEXT)
-    figure.text(0.02 / width, upward / height, "y (m)", ha="left", va="center", rotation=90, size=TEXT)
+    x_label, y_label = (*plane.labels, "")[:2]
+    figure.text(middle_of(width), (below + 0.02) / height, x_label, ha="center", va="bottom", size=TEXT)
+    figure.text(0.02 / width, upward / height, y_label, ha="left", va="center", rotation=90, size=TEXT)
     return figure, all_axes
 
 
@@ -143,9 +157,9 @@ def _multiples(step: float, low: float, high: float) -> list[float]:
     return [float(index * step) for index in np.arange(np.ceil(low / step), np.floor(high / step) + 1)]
 
 
-def mark_start(axes: Axes, world: World) -> PathCollection:
+def mark_start(axes: Axes, ground: Ground) -> PathCollection:
     """A white cross where episodes begin."""
-    x, y = world.terrain.start
+    x, y = to_plane(ground).start
     return axes.scatter(x, y, s=26, c="white", marker="X", edgecolors="black", linewidths=0.8, zorder=5, label="start")
 
 

@@ -11,10 +11,20 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
 
-from kmyriad.envs.world import World
 from kmyriad.errors import UsageError
 from kmyriad.figures.colours import agent_colour
-from kmyriad.figures.ground import BAR, Extent, check_extent, colour_bar, fit_extent, map_panels, mark_start, middle_of
+from kmyriad.figures.ground import (
+    BAR,
+    Extent,
+    Ground,
+    check_extent,
+    colour_bar,
+    fit_extent,
+    map_panels,
+    mark_start,
+    middle_of,
+    to_plane,
+)
 from kmyriad.figures.look import COLUMN, FULL, INK, SMALL, TEXT
 
 CELLS = 40
@@ -35,14 +45,15 @@ LEGEND_ROW = 10
 
 def agent_heatmaps(
     xy: NDArray[np.floating] | None,
-    world: World,
+    world: Ground,
     valid: NDArray[np.bool_] | None = None,
     extent: Extent | None = None,
     width: float | None = None,
 ) -> Figure:
-    """One map per agent with how often it was where, as a density: states of the agent per m^2, as a share of all its.
+    """One map per agent with how often it was where, as a density: states of the agent per area, as a share of all its.
 
-    `xy` (m, p, T, 2) in metres, `valid` (m, p, T) tells which count (None: all). All maps share extent and colours.
+    `xy` (m, p, T, 2) in the units of the map, metres in a world; `valid` (m, p, T) tells which count (None: all). All
+    maps share extent and colours.
     """
     places = _places(xy, valid)
     extent = fit_extent(world, np.concatenate(places)) if extent is None else check_extent(extent)
@@ -54,7 +65,7 @@ def agent_heatmaps(
     gap = 0.05 if is_small else 0.1
     figure, panels = map_panels(count, columns, world, extent, width, above=0.17, below=BAR, gap=gap)
 
-    densities = [_density(points, extent, _cell_side(world, extent)) for points in places]
+    densities = [_density(points, extent, _cell_sides(world, extent)) for points in places]
     highest = max(float(density.max()) for density in densities)
     if highest == 0:
         raise UsageError(f"no agent was ever within the extent {extent}; choose another")
@@ -73,13 +84,14 @@ def agent_heatmaps(
         )
         axes.set(xlim=extent[:2], ylim=extent[2:])
         _name(axes, agent, count, is_small)
-    colour_bar(figure, image, "share of the agent's states per m²", LogLocator())
+    area = "m²" if to_plane(world).units == ("m", "m") else "unit of area"
+    colour_bar(figure, image, f"share of the agent's states per {area}", LogLocator())
     return figure
 
 
 def visitation_map(
     xy: NDArray[np.floating] | None,
-    world: World,
+    world: Ground,
     valid: NDArray[np.bool_] | None = None,
     extent: Extent | None = None,
     width: float = COLUMN,
@@ -152,16 +164,20 @@ def _places(xy: NDArray[np.floating] | None, valid: NDArray[np.bool_] | None) ->
     return [points[chosen] for points, chosen in zip(xy, counts, strict=True)]
 
 
-def _cell_side(world: World, extent: Extent) -> float:
-    """Metres. Walls are a whole number of cells thick, so that no cell lies across the face of one."""
+def _cell_sides(ground: Ground, extent: Extent) -> tuple[float, float]:
+    """(along x, along y). Walls are a whole number of cells thick, so that no cell lies across the face of one."""
+    plane = to_plane(ground)
     side = (extent[1] - extent[0]) / CELLS
-    walls = world.terrain.walls
-    return side if walls is None else walls.cell_size / math.ceil(walls.cell_size / side)
+    if plane.terrain is not None and plane.terrain.walls is not None:
+        thick = plane.terrain.walls.cell_size
+        side = thick / math.ceil(thick / side)
+    return side, side * plane.cell[1] / plane.cell[0]
 
 
-def _density(points: NDArray[np.floating], extent: Extent, side: float) -> NDArray[np.float64]:
-    """(rows, columns), what part of `points` (n, 2) lies in each cell, per m^2; the first row is the lowest."""
-    columns, rows = (max(1, round((high - low) / side)) for low, high in (extent[:2], extent[2:]))
+def _density(points: NDArray[np.floating], extent: Extent, sides: tuple[float, float]) -> NDArray[np.float64]:
+    """(rows, columns), what part of `points` (n, 2) lies in each cell, per area; the first row is the lowest."""
+    ranges = zip((extent[:2], extent[2:]), sides, strict=True)
+    columns, rows = (max(1, round((high - low) / side)) for (low, high), side in ranges)
     table, _, _ = np.histogram2d(points[:, 1], points[:, 0], (rows, columns), (extent[2:], extent[:2]))
     area = (extent[1] - extent[0]) * (extent[3] - extent[2]) / (rows * columns)
     return table / (max(len(points), 1) * area)

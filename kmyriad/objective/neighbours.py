@@ -1,16 +1,19 @@
 """The k nearest neighbours of every point, exactly: duplicates, far-off coordinates and many dimensions included."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pykdtree.kdtree import KDTree
 
 from kmyriad.errors import UsageError
 
 HIGH_DIMENSION = 10
-"""Up to this many dimensions a KD-tree is asked; above it a tree visits nearly all points, and faiss compares all."""
+"""Up to this many dimensions a KD-tree is asked; above it a tree visits nearly all points, and all are compared."""
+
+LARGEST_TABLE = 2**23
+"""Distances held at a time where all are compared: 64 MiB."""
 
 LARGEST_COORDINATE = 1e17
 """Beyond it squared distances overflow float32."""
@@ -189,33 +192,25 @@ def _search(
     return indices.reshape(-1, k).astype(np.int64), distances.reshape(-1, k)
 
 
-def check_search(dimensions: int) -> None:
-    """Refuse so many dimensions where what searches them is not installed."""
-    if dimensions > HIGH_DIMENSION and find_spec("faiss") is None:
-        raise UsageError(
-            f"neighbours in {dimensions} dimensions (more than {HIGH_DIMENSION}) need faiss: "
-            "pip install 'kmyriad[high-dim]' or choose fewer features"
-        )
-
-
 def _search_all(
     points: NDArray[np.float32], queries: NDArray[np.float32], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """As `_search`, by comparing every query with every point."""
-    check_search(points.shape[1])
-    import faiss
+    """As `_search`, by comparing every query with every point, some queries at a time.
 
-    index = faiss.IndexFlatL2(points.shape[1])
-    index.add(points)
-    # By default large batches use |x|^2 + |y|^2 - 2xy through BLAS, which puts near points in the wrong order
-    # (off by 3e-3 for standard normal points). Below this threshold faiss sums squared differences.
-    threshold = faiss.cvar.distance_compute_blas_threshold
-    faiss.cvar.distance_compute_blas_threshold = np.iinfo(np.int32).max
-    try:
-        squared, indices = index.search(queries, k)
-    finally:
-        faiss.cvar.distance_compute_blas_threshold = threshold
-    return indices, np.sqrt(squared)
+    |q|^2 + |p|^2 - 2 qp is one matrix product, in float64 so that near points stay in order; the distances of those
+    found are then computed without its rounding.
+    """
+    everyone = torch.from_numpy(points).double()
+    squares = everyone.square().sum(1)
+    rows, found = max(1, LARGEST_TABLE // len(points)), []
+    for part in torch.split(torch.from_numpy(queries), rows):
+        asked = part.double()
+        squared = torch.addmm(squares[None], asked, everyone.T, alpha=-2)  # less |q|^2, which orders nothing
+        found.append(squared.topk(k, dim=1, largest=False).indices)
+    indices = torch.cat(found).numpy()
+    distances = np.linalg.norm(points[indices] - queries[:, None], axis=-1)
+    order = np.argsort(distances, axis=1, kind="stable")
+    return np.take_along_axis(indices, order, 1), np.take_along_axis(distances, order, 1)
 
 
 def _without_self(

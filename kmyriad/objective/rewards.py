@@ -16,6 +16,7 @@ from kmyriad.errors import UsageError
 from kmyriad.objective.discriminant import log_probability_of_owner
 from kmyriad.objective.entropy import entropy_of_radii, knn_entropy, log_ball_volume, particle_rewards
 from kmyriad.objective.neighbours import Neighbours, nearest_in, nearest_neighbours
+from kmyriad.objective.scale import scale_of, unit_of
 from kmyriad.population.frames import directions_of
 from kmyriad.rollout.collect import Visits
 
@@ -55,11 +56,12 @@ def rewards_of(pool: Sequence[Visits], config: PretrainConfig) -> Rewards:
     """The objective that the settings ask for: what a critic can learn from, or the exact gradient of Eq. 1."""
     objective = config.objective
     if not isinstance(config.update, ActorCritic):
-        return exact_rewards(pool, objective.neighbours)
+        return exact_rewards(pool, objective.neighbours, config.world.feature_scale)
     ways = directions_of(config, pool[-1].features.shape[-1])
     ahead = None if ways is None else np.float32(objective.compass) * ways
     by_ways = ways if config.population.turns else None
-    return novelty_rewards(pool, objective.neighbours, objective.diversity_weight, ahead, by_ways)
+    scale = config.world.feature_scale
+    return novelty_rewards(pool, objective.neighbours, objective.diversity_weight, ahead, by_ways, scale)
 
 
 def slide(pool: Sequence[Visits], newest: Visits, segments: int) -> list[Visits]:
@@ -67,16 +69,17 @@ def slide(pool: Sequence[Visits], newest: Visits, segments: int) -> list[Visits]
     return [*pool, newest][-segments:]
 
 
-def exact_rewards(pool: Sequence[Visits], k: int) -> Estimate:
+def exact_rewards(pool: Sequence[Visits], k: int, scale: Sequence[float] = ()) -> Estimate:
     """The paper's Eq. 1 over the whole pool, and its gradient in closed form as rewards of the newest segment."""
-    newest, particles = pool[-1], _particles(pool, k)
+    newest = pool[-1]
+    particles, unit = _particles(pool, k, scale)
     neighbours = nearest_neighbours(particles, k)
     rewards = particle_rewards(neighbours, particles.shape[1])
     rewards -= rewards.mean()
     count = int(newest.valid.sum())
     rows = np.full(newest.valid.shape, -1, np.int64)
     rows[newest.valid] = np.arange(len(particles) - count, len(particles))
-    entropy = knn_entropy(particles, k, neighbours)
+    entropy = knn_entropy(particles, k, neighbours) + unit
     of_newest = _at(newest.valid, rewards[len(particles) - count :])
     return Estimate(entropy, len(particles), of_newest, neighbours, rows, particles.shape[1])
 
@@ -87,6 +90,7 @@ def novelty_rewards(
     diversity: float = 0.0,
     ahead: NDArray[np.float32] | None = None,
     ways: NDArray[np.float32] | None = None,
+    scale: Sequence[float] = (),
 ) -> Rewards:
     """What a critic can learn from: the log-volume of the ball around each new particle that holds k others.
 
@@ -95,12 +99,13 @@ def novelty_rewards(
     of H(s) + b I(s; agent), the mutual information bounded from below by a classifier (`discriminant`), which expects
     agents `ahead` (m, f) of where they are, and to differ by their `ways` (m, f) only where these are given.
     """
-    newest, particles = pool[-1], _particles(pool, k)
-    asked = newest.features[newest.valid]
+    newest = pool[-1]
+    particles, unit = _particles(pool, k, scale)
+    asked = particles[len(particles) - int(newest.valid.sum()) :]
     if not len(asked):
         return Rewards(math.nan, len(particles), np.zeros(newest.valid.shape, np.float32))
     radii = nearest_in(particles, asked, k + 1).distances[:, -1]  # the nearest is the particle itself
-    entropy = entropy_of_radii(radii, particles.shape[1], k, len(particles))
+    entropy = entropy_of_radii(radii, particles.shape[1], k, len(particles)) + unit
     floored = np.maximum(radii, SMALLEST_RADIUS * np.median(radii))
     rewards = _at(newest.valid, log_ball_volume(floored, particles.shape[1]).astype(np.float32))
     if diversity and len(rewards) > 1:
@@ -111,15 +116,16 @@ def novelty_rewards(
     return Rewards(entropy, len(particles), rewards)
 
 
-def _particles(pool: Sequence[Visits], k: int) -> NDArray[np.float32]:
-    """(N, f), the valid ones of the pool, oldest first."""
+def _particles(pool: Sequence[Visits], k: int, scale: Sequence[float]) -> tuple[NDArray[np.float32], float]:
+    """((N, f), the valid ones of the pool on one scale, oldest first; what that takes off their entropy)."""
     particles = np.concatenate([segment.features[segment.valid] for segment in pool])
     if len(particles) <= k:
         raise UsageError(
             f"the entropy of k = {k} neighbours needs more than {k} valid particles; there are {len(particles)}: use"
             " more replicas or steps, or fewer neighbours"
         )
-    return particles
+    lengths = scale_of(particles, scale)
+    return (particles if lengths is None else np.divide(particles, lengths, dtype=np.float32)), unit_of(lengths)
 
 
 def _at(valid: NDArray[np.bool_], values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -39,23 +39,41 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A choice among a actions: `logits` of shape (..., a). Actions are one-hot, so that shapes are the Gaussian's."""
+    """Independent choices: `logits` (..., a) side by side, as many of each as `choices` says.
+
+    Actions are one-hot, choice by choice, so that shapes are the Gaussian's.
+    """
 
     logits: Tensor
+    choices: tuple[int, ...] = ()
+    """How many actions each choice is among; empty for a single choice."""
 
     def sample(self, noise: Tensor) -> Tensor:
         """One-hot actions (..., a) from Gumbel noise of that shape."""
-        chosen = (self.logits + noise).argmax(-1, keepdim=True)
-        return torch.zeros_like(self.logits).scatter_(-1, chosen, 1.0)
+        scores = self.logits + noise
+        chosen = [
+            torch.zeros_like(part).scatter_(-1, part.argmax(-1, keepdim=True), 1.0) for part in self._split(scores)
+        ]
+        return chosen[0] if len(chosen) == 1 else torch.cat(chosen, dim=-1)
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """(...)."""
-        return (actions * self.logits.log_softmax(-1)).sum(-1)
+        return (actions * self._log_probs()).sum(-1)
 
     def entropy(self) -> Tensor:
         """(...), nats."""
-        log_probs = self.logits.log_softmax(-1)
+        log_probs = self._log_probs()
         return -(log_probs.exp() * log_probs).sum(-1)
+
+    def _log_probs(self) -> Tensor:
+        """(..., a), normalised choice by choice."""
+        parts = [part.log_softmax(-1) for part in self._split(self.logits)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def _split(self, values: Tensor) -> tuple[Tensor, ...]:
+        if len(self.choices) < 2:
+            return (values,)
+        return torch.split(values, list(self.choices), dim=-1)
 
 
 Policy = Gaussian | Categorical
@@ -66,11 +84,13 @@ class ActionSpec:
     """What the environment takes, and how raw actions become that."""
 
     size: int
-    """Numbers per raw action (one-hot length where discrete)."""
+    """Numbers per raw action (all one-hot lengths together where discrete)."""
     is_discrete: bool
     low: NDArray[np.float32]
     high: NDArray[np.float32]
     """(size,) each; the range the squashed action is stretched to."""
+    choices: tuple[int, ...] = ()
+    """Where discrete, how many actions each choice is among; empty for a single choice."""
 
     @property
     def outputs(self) -> int:
@@ -84,21 +104,45 @@ class ActionSpec:
         return rng.standard_normal(shape, np.float32)
 
     def squash(self, actions: NDArray[np.float32]) -> NDArray[np.float32] | NDArray[np.int64]:
-        """Raw actions (n, size) to what the environment takes: tanh and an affine rescale, or the index chosen."""
+        """Raw actions (n, size) to what the environment takes.
+
+        Continuous: tanh and an affine rescale, (n, size). Discrete: the index chosen, (n,), or (n, choices).
+        """
         if self.is_discrete:
-            return actions.argmax(axis=-1)
+            parts = np.split(actions, np.cumsum(self.choices)[:-1], axis=-1) if len(self.choices) > 1 else [actions]
+            chosen = [part.argmax(axis=-1) for part in parts]
+            return chosen[0] if len(chosen) == 1 else np.stack(chosen, axis=-1)
         return self.low + (self.high - self.low) * (np.float32(0.5) + np.float32(0.5) * np.tanh(actions))
 
 
-def action_spec(space: gymnasium.Space) -> ActionSpec:  # type: ignore[type-arg]
-    """The spec of a single environment's action space: a bounded Box of one dimension, or Discrete."""
-    if isinstance(space, gymnasium.spaces.Discrete) and space.start == 0:
-        count = int(space.n)
-        return ActionSpec(count, True, np.zeros(count, np.float32), np.ones(count, np.float32))
-    if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1:
-        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-            raise UsageError(
-                f"action space {space} is unbounded; wrap the environment so that every action has a range"
-            )
-        return ActionSpec(space.shape[0], False, space.low.astype(np.float32), space.high.astype(np.float32))
-    raise UsageError(f"action space {space} is not supported; it must be a bounded one-dimensional Box or Discrete(n)")
+def action_spec(space: gymnasium.Space, action_range: tuple[float, float] | None = None) -> ActionSpec:  # type: ignore[type-arg]
+    """The spec of a single environment's action space; `action_range` bounds what a Box leaves open."""
+    choices = _choices(space)
+    if choices:
+        count = sum(choices)
+        several = choices if len(choices) > 1 else ()
+        return ActionSpec(count, True, np.zeros(count, np.float32), np.ones(count, np.float32), several)
+    if not isinstance(space, gymnasium.spaces.Box):
+        raise UsageError(
+            f"action space {space} is not supported; it must be a Box, Discrete, MultiDiscrete or MultiBinary"
+        )
+    low, high = space.low.astype(np.float32).ravel(), space.high.astype(np.float32).ravel()
+    if action_range is not None:
+        smallest, largest = action_range
+        low, high = np.where(np.isfinite(low), low, smallest), np.where(np.isfinite(high), high, largest)
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise UsageError(
+            f"action space {space} is unbounded; say how far its actions may go, such as --action-range -1 1"
+        )
+    return ActionSpec(low.size, False, low.astype(np.float32), high.astype(np.float32))
+
+
+def _choices(space: gymnasium.Space) -> tuple[int, ...]:  # type: ignore[type-arg]
+    """How many actions each choice of a discrete space is among; empty for other spaces."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return (int(space.n),)
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return tuple(int(count) for count in space.nvec.ravel())
+    if isinstance(space, gymnasium.spaces.MultiBinary):
+        return (2,) * int(np.prod(space.shape))
+    return ()

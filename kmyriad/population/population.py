@@ -84,7 +84,7 @@ class Population(MultiAgentNetwork):
 
     def _policy(self, outputs: Tensor) -> Policy:
         if self.actions.is_discrete:
-            return Categorical(outputs)
+            return Categorical(outputs, self.actions.choices)
         mean, log_std = outputs.chunk(2, dim=-1)
         return Gaussian(mean, log_std.clamp(*(math.log(std) for std in self.std_range)))
 
@@ -105,6 +105,7 @@ class Population(MultiAgentNetwork):
             "discrete": actions.is_discrete,
             "low": actions.low.tolist(),
             "high": actions.high.tolist(),
+            "choices": list(actions.choices),
             "trunk_hidden": list(self.trunk_sizes),
             "agent_hidden": self.adapter_size,
             "activation": self.activation_name,
@@ -131,7 +132,7 @@ class Population(MultiAgentNetwork):
         return Population(
             architecture["agents"],
             architecture["observation_size"],
-            ActionSpec(low.size, architecture["discrete"], low, high),
+            ActionSpec(low.size, architecture["discrete"], low, high, tuple(architecture["choices"])),
             trunk_hidden=architecture["trunk_hidden"],
             agent_hidden=architecture["agent_hidden"],
             activation=architecture["activation"],

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from kmyriad.checks import checked
+from kmyriad.envs.plane import Plane
 from kmyriad.evaluation.evaluate import play
 from kmyriad.population.population import Population
 from kmyriad.report.paths import pack_paths
@@ -19,13 +20,13 @@ SEED = 54_321
 """Unlike any training run's."""
 
 
-def pack_attempts(run: Run, start: tuple[float, float], radius: float) -> list[dict[str, Any]]:
+def pack_attempts(run: Run, plane: Plane, radius: float) -> list[dict[str, Any]]:
     """`title`, `success` and `paths` of the policies that a jump-start began with, and of its own."""
     attempts = []
     if run.jumpstart.start.init != "random":
         attempts.append(("before", load_population(run.jumpstart.start.source).select(_chosen(run))))
     attempts.append(("after", load_population(run)))
-    return [{"title": title, **_attempt(run, population, start, radius)} for title, population in attempts]
+    return [{"title": title, **_attempt(run, population, plane, radius)} for title, population in attempts]
 
 
 def _chosen(run: Run) -> list[int]:
@@ -34,7 +35,7 @@ def _chosen(run: Run) -> list[int]:
     return [checked("agent", one.get("agent"), int) for one in standings[: run.jumpstart.start.top]]
 
 
-def _attempt(run: Run, population: Population, start: tuple[float, float], radius: float) -> dict[str, Any]:
+def _attempt(run: Run, population: Population, plane: Plane, radius: float) -> dict[str, Any]:
     trajectory = play(run, EPISODES, SEED, population=population)
     assert trajectory.success is not None
     solved_before = np.zeros_like(trajectory.success)
@@ -44,5 +45,5 @@ def _attempt(run: Run, population: Population, start: tuple[float, float], radiu
     return {
         "success": float(trajectory.success.any(axis=-1).mean()),
         "episodes": int(counts.shape[0] * counts.shape[1]),
-        "paths": pack_paths(visits, start, radius),
+        "paths": pack_paths(visits, plane, radius),
     }

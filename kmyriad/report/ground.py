@@ -1,4 +1,8 @@
-"""The ground of a world as plain JSON: its extent, walls cell by cell, heights as a small shaded picture."""
+"""The ground of a map as plain JSON: its extent and axes, walls cell by cell, heights as a small shaded picture.
+
+Pages have one scale for both axes. Where a cell is not a square in the features' own units, pages count in cells, and
+`per` has how much of the feature one of them is.
+"""
 
 import base64
 from typing import Any
@@ -6,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kmyriad.envs.plane import Plane
 from kmyriad.envs.terrain import Terrain
-from kmyriad.envs.world import World
 from kmyriad.figures.ground import Extent, fit_extent
 
 PIXELS = 300
@@ -20,18 +24,34 @@ FREE, WALL, CUT_OFF = "0", "1", "2"
 """Letters of a wall map: cells that can be reached, walls, and free cells that no way leads to."""
 
 
-def pack_ground(world: World, points: NDArray[np.floating]) -> dict[str, Any]:
+def page_scale(plane: Plane) -> tuple[float, float]:
+    """How much of each axis's own unit is one on the page."""
+    return (1.0, 1.0) if plane.cell[0] == plane.cell[1] else plane.cell
+
+
+def page_radius(plane: Plane, radius: float | None = None) -> float:
+    """Of a goal, on the page: of the one asked for, or the plane's own."""
+    per, cell = page_scale(plane)[0], plane.cell[0]
+    return (radius or cell) / per
+
+
+def pack_ground(plane: Plane, points: NDArray[np.floating]) -> dict[str, Any]:
     """The ground around `points` (n, 2), which may be none.
 
-    `extent` is (x from, x to, y from, y to) and `start` (x, y), metres; `walls` and `relief` are null on flat ground.
+    `extent` is (x from, x to, y from, y to) and `start` (x, y), as the page counts; `walls` and `relief` are null on
+    flat ground. `axes` has a name, a unit and `per` for each coordinate there is.
     """
-    terrain = world.terrain
-    extent = fit_extent(world, points)
+    terrain, extent = plane.terrain, fit_extent(plane, points)
+    per_x, per_y = page_scale(plane)
     return {
-        "extent": list(extent),
-        "start": list(terrain.start),
-        "walls": _walls(terrain),
-        "relief": _relief(terrain, extent),
+        "extent": [extent[0] / per_x, extent[1] / per_x, extent[2] / per_y, extent[3] / per_y],
+        "start": [plane.start[0] / per_x, plane.start[1] / per_y],
+        "axes": [
+            {"name": name, "unit": unit, "per": per}
+            for name, unit, per in zip(plane.names, plane.units, page_scale(plane), strict=False)
+        ],
+        "walls": None if terrain is None else _walls(terrain),
+        "relief": None if terrain is None else _relief(terrain, extent),
     }
 
 

@@ -6,22 +6,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kmyriad.envs.plane import Plane
+from kmyriad.report.ground import page_scale
 from kmyriad.rollout.collect import Visits
 
 ERROR = 0.1
-"""Metres, per metre of the goal's radius, that a straight line between kept points may miss a point left out by."""
+"""Part of a goal's radius that a straight line between kept points may miss a point left out by."""
 
 UNITS = 32_000
 """Steps of the grid from the middle of all positions to the farthest."""
 
 
-def pack_paths(visits: Visits, start: tuple[float, float], radius: float) -> dict[str, Any]:
+def pack_paths(visits: Visits, plane: Plane, radius: float) -> dict[str, Any]:
     """All episodes (m, p) of `visits`, as plain JSON.
 
-    `xy` is base64 of little-endian int16 (m, p, n, 2), in units of `scale` metres from `origin`; `steps` (n,) tells
-    after which control step each of the n points was reached.
+    `xy` is base64 of little-endian int16 (m, p, n, 2), in units of `scale` from `origin`, as the page counts; `steps`
+    (n,) tells after which control step each of the n points was reached. `radius` is that of goals on the page.
     """
-    xy = settled(visits, start)
+    xy = settled(visits, plane.start) / np.array(page_scale(plane))
     kept = thinned(xy, ERROR * radius)
     low, high = xy.min(axis=(0, 1, 2)), xy.max(axis=(0, 1, 2))
     origin = (low + high) / 2
@@ -46,7 +48,6 @@ def corners(packed: dict[str, Any]) -> NDArray[np.float64]:
 
 def settled(visits: Visits, start: tuple[float, float]) -> NDArray[np.float64]:
     """(m, p, T, 2), positions, where an episode whose physics broke stays where it last was valid."""
-    assert visits.xy is not None
     steps = visits.valid.shape[2]
     valid = visits.valid & np.isfinite(visits.xy).all(axis=-1)
     valid = np.logical_and.accumulate(valid, axis=2)

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from kmyriad.envs.world import World
-from kmyriad.evaluation.evaluate import Evaluation, current_evaluation, world_of
+from kmyriad.config import TaskConfig
+from kmyriad.envs.plane import Plane
+from kmyriad.evaluation.evaluate import Evaluation, current_evaluation, plane_of
 from kmyriad.evaluation.statistics import smoothed
 from kmyriad.figures.colours import agent_colour
 from kmyriad.report.attempt import attempt
 from kmyriad.report.attempts import pack_attempts
-from kmyriad.report.ground import pack_ground
+from kmyriad.report.ground import pack_ground, page_radius, page_scale
 from kmyriad.report.paths import corners, pack_paths, settled
 from kmyriad.report.words import jumpstart_summary, number, pretraining_summary
 from kmyriad.runs.files import shell_path
@@ -47,20 +48,17 @@ def _population(run: Run, rows: list[dict[str, Any]], episodes: int | None, miss
     evaluation = attempt("episodes to show", lambda: current_evaluation(run, episodes=episodes), missing)
     if evaluation is None:
         return {"summary": pretraining_summary(run.pretraining, rows)}
-    world = attempt("map", lambda: world_of(run), missing)
+    plane = attempt("map", lambda: plane_of(run), missing)
     per_agent = evaluation.visits.valid.shape[1]
-    cell = None if world is None else world.goal_radius
     section: dict[str, Any] = {
-        "summary": pretraining_summary(run.pretraining, rows, evaluation.measures, per_agent, cell),
+        "summary": pretraining_summary(run.pretraining, rows, evaluation.measures, per_agent, plane),
         "agents": _agents(evaluation),
         "kl_floor": number(evaluation.measures.get("kl_floor")),
         "episodes": per_agent,
     }
-    if evaluation.visits.xy is None:
-        missing.append("No maps and no goals to pick: this environment has no x and y.")
-    if evaluation.visits.xy is None or world is None:
+    if plane is None:
         return section
-    paths = attempt("map", lambda: _paths(evaluation, world), missing) or {}
+    paths = attempt("map", lambda: _paths(evaluation, plane), missing) or {}
     return section | paths | {"command": f"kmyriad jumpstart {shell_path(run.path)} --goal"}
 
 
@@ -70,25 +68,33 @@ def _jumpstart(run: Run, rows: list[dict[str, Any]], missing: list[str]) -> dict
     section: dict[str, Any] = {"summary": jumpstart_summary(run.jumpstart, rows)}
     if not task.goal:
         return section
-    world = attempt("map", lambda: world_of(run), missing)
-    if world is None:
+    plane = attempt("map", lambda: plane_of(run), missing)
+    if plane is None:
         return section
-    radius = task.goal_radius or world.goal_radius
-    start = world.terrain.start
-    attempts = attempt("episodes to show", lambda: pack_attempts(run, start, radius), missing) or []
-    around = np.array([task.goal[:2]]) + radius * np.array([[-2, -2], [2, 2]])
+    per, radius = np.array(page_scale(plane)), page_radius(plane, task.goal_radius)
+    attempts = attempt("episodes to show", lambda: pack_attempts(run, plane, radius), missing) or []
+    goal = _goal_on_page(task, plane)
+    around = np.array([goal]) + radius * np.array([[-2, -2], [2, 2]])
     seen = [around, *(corners(one["paths"]) for one in attempts)]
-    ground = attempt("map", lambda: pack_ground(world, np.concatenate(seen)), missing)
-    return section | {"ground": ground, "goal": [*task.goal[:2]], "goal_radius": radius, "attempts": attempts}
+    ground = attempt("map", lambda: pack_ground(plane, np.concatenate(seen) * per), missing)
+    return section | {"ground": ground, "goal": [*goal], "goal_radius": radius, "attempts": attempts}
 
 
-def _paths(evaluation: Evaluation, world: World) -> dict[str, Any]:
-    places = settled(evaluation.visits, world.terrain.start)
+def _goal_on_page(task: TaskConfig, plane: Plane) -> list[float]:
+    """Where the goal is on the map; a coordinate that it leaves open is that of the start."""
+    names = task.goal_names or plane.names
+    place = dict(zip(plane.names, plane.start, strict=False)) | dict(zip(names, task.goal, strict=False))
+    on_map = [place[name] for name in plane.names] + [0.0]
+    return [number / per for number, per in zip(on_map, page_scale(plane), strict=False)]
+
+
+def _paths(evaluation: Evaluation, plane: Plane) -> dict[str, Any]:
+    places, radius = settled(evaluation.visits, plane.start), page_radius(plane)
     return {
-        "ground": pack_ground(world, places.reshape(-1, 2)),
-        "paths": pack_paths(evaluation.visits, world.terrain.start, world.goal_radius),
-        "goal_radius": world.goal_radius,
-        "seconds_per_step": world.decimation * float(world.model.opt.timestep),
+        "ground": pack_ground(plane, places.reshape(-1, 2)),
+        "paths": pack_paths(evaluation.visits, plane, radius),
+        "goal_radius": radius,
+        "seconds_per_step": plane.seconds_per_step,
     }
 
 

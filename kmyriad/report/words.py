@@ -6,7 +6,8 @@ from typing import Any
 
 from kmyriad.checks import is_number
 from kmyriad.config import JumpstartConfig, PretrainConfig
-from kmyriad.envs import describe
+from kmyriad.envs import WORLDS, describe
+from kmyriad.envs.plane import Plane
 from kmyriad.evaluation.statistics import smoothed
 
 BEGINNINGS = {
@@ -27,17 +28,17 @@ def pretraining_summary(
     rows: Sequence[dict[str, Any]],
     measures: dict[str, Any] | None = None,
     episodes: int = 0,
-    cell: float | None = None,
+    plane: Plane | None = None,
 ) -> list[str]:
     """Sentences about a population.
 
-    `rows` are its metrics; `measures` are those of `episodes` fresh ones per agent, with cells of `cell` metres.
+    `rows` are its metrics; `measures` are those of `episodes` fresh ones per agent, with the cells of `plane`.
     """
     measures = measures or {}
     sentences = [
         _pretraining(config, rows),
         _entropy(rows),
-        _coverage(measures, episodes, cell),
+        _coverage(measures, episodes, plane),
         _difference(measures),
     ]
     return [sentence for sentence in sentences if sentence]
@@ -45,8 +46,9 @@ def pretraining_summary(
 
 def jumpstart_summary(config: JumpstartConfig, rows: Sequence[dict[str, Any]]) -> list[str]:
     """Sentences about a policy that learned to reach a goal, or to earn the reward of its environment."""
-    goal = ", ".join(f"{coordinate:g}" for coordinate in config.task.goal)
-    task = f"reach the goal ({goal}) m" if goal else "earn the reward of its environment"
+    goal = ", ".join(config.task.goal_words)
+    unit = " m" if config.task.env in WORLDS else ""
+    task = f"reach the goal ({goal}){unit}" if goal else "earn the reward of its environment"
     sentences = [
         f"Learned to {task}: {describe(config.task.env)}{_amount_of_training(config, rows)}.",
         _beginning(config),
@@ -100,18 +102,18 @@ def _entropy(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _coverage(measures: dict[str, Any], episodes: int, cell: float | None) -> str:
+def _coverage(measures: dict[str, Any], episodes: int, plane: Plane | None) -> str:
     together, each = number(measures.get("covered_cells")), measures.get("covered_cells_per_agent") or []
     if together is None:
         return ""
     played = f"In {episodes * max(len(each), 1):,} fresh episodes"
-    squares = "squares" if cell is None else f"squares of {cell:g} m"
+    squares = "cells" if plane is None else f"cells of {plane.cell_words}"
     if len(each) < 2:
         return f"{played} it came to {together:,} {squares}."
     best = max(each)
     return (
         f"{played} all agents together came to {together:,} {squares}, {together / max(best, 1):.1f} times as many as"
-        f" the best single agent, agent {each.index(best)}, with {best:,} squares in its {episodes:,} episodes."
+        f" the best single agent, agent {each.index(best)}, with {best:,} cells in its {episodes:,} episodes."
     )
 
 

@@ -25,8 +25,8 @@ class Visits:
 
     features: NDArray[np.float32]
     """(m, p, L, f), the entropy features."""
-    xy: NDArray[np.float32] | None
-    """(m, p, L, 2), positions, or None where there are none."""
+    xy: NDArray[np.float32]
+    """(m, p, L, 2), where that is on maps: x and y of a world, the first two features elsewhere."""
     valid: NDArray[np.bool_]
     """(m, p, L), which states count."""
 
@@ -43,8 +43,8 @@ class Trajectory:
     """(m, p, L), of the raw actions under the policy that took them."""
     features: NDArray[np.float32]
     """(m, p, L, f), the particles: entropy features of the state that each step led to."""
-    xy: NDArray[np.float32] | None
-    """(m, p, L, 2), positions, or None where there are none."""
+    xy: NDArray[np.float32]
+    """(m, p, L, 2), where that is on maps."""
     dones: NDArray[np.bool_]
     """(m, p, L), the episode ended with this step."""
     terminated: NDArray[np.bool_]
@@ -114,7 +114,7 @@ def collect(
     actions = torch.empty(*share, steps, size)
     log_probs = torch.empty(*share, steps)
     features = np.empty((replicas.count, steps, replicas.feature_size), np.float32)
-    xy = np.empty((replicas.count, steps, 2), np.float32) if replicas.has_xy else None
+    xy = np.empty((replicas.count, steps, 2), np.float32)
     rewards = np.empty((replicas.count, steps), np.float32)
     episode_steps = np.empty((replicas.count, steps), np.int64)
     dones, terminated, success, valid = (np.empty((replicas.count, steps), bool) for _ in range(4))
@@ -130,20 +130,19 @@ def collect(
             log_probs[:, :, step] = policy.log_prob(raw)
             episode_steps[:, step] = replicas.episode_steps
             transition = replicas.step(population.actions.squash(raw.view(replicas.count, size).numpy()))
-            features[:, step], rewards[:, step] = transition.features, transition.reward
+            features[:, step], xy[:, step] = transition.features, transition.xy
+            rewards[:, step] = transition.reward
             dones[:, step], terminated[:, step] = transition.done, transition.terminated
             success[:, step], valid[:, step] = transition.success, transition.valid
             if next_observations is not None:
                 next_observations[:, :, step] = torch.from_numpy(transition.observation).view(*share, -1)
-            if xy is not None and transition.xy is not None:
-                xy[:, step] = transition.xy
     by_agent = (*share, steps)
     return Trajectory(
         observations,
         actions,
         log_probs,
         features.reshape(*by_agent, -1),
-        None if xy is None else xy.reshape(*by_agent, 2),
+        xy.reshape(*by_agent, 2),
         dones.reshape(by_agent),
         terminated.reshape(by_agent),
         success.reshape(by_agent) if replicas.tells_success else None,

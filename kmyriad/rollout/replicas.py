@@ -4,26 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from kmyriad.config import Rollouts
-from kmyriad.envs import WORLDS, find_id, short_name
-from kmyriad.envs.make import make_vector_env
+from kmyriad.envs.engine import Engine, State
+from kmyriad.envs.engines import EngineName, GoalPoint, make_engine
+from kmyriad.envs.plane import Plane
 from kmyriad.envs.symmetry import Mirror, Turning
-from kmyriad.envs.vector_env import SimulatorState, WorldVectorEnv
 from kmyriad.envs.world import World
-from kmyriad.errors import TrainingStoppedError, UsageError, first_line, nearest_name
+from kmyriad.errors import TrainingStoppedError
 
 POSITION = ("x", "y")
-
-OURS = ("horizon", "max_episode_steps", "threads", "autoreset_mode", "num_envs", "world", "vectorization_mode")
-"""What replicas decide themselves, whatever an environment calls its settings."""
-
-CELL = 1.0
-"""Side of a coverage cell where the environment does not say how large things are in it."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +28,8 @@ class Transition:
     """(n,), the environment's own; pretraining never looks at it."""
     features: NDArray[np.float32]
     """(n, f), the entropy features."""
-    xy: NDArray[np.float32] | None
-    """(n, 2), or None where the world has no x and y."""
+    xy: NDArray[np.float32]
+    """(n, 2), where that is on maps: x and y of a world, the first two features elsewhere."""
     done: NDArray[np.bool_]
     """(n,), the episode is over."""
     terminated: NDArray[np.bool_]
@@ -49,56 +41,51 @@ class Transition:
 
 
 class Replicas:
-    """n copies of an environment.
+    """n copies of an environment, stepped by an `engine`.
 
     `observation` (n, d) is what the policies see next, `episode_steps` (n,) how many steps the episodes have had. They
-    end after `episode_limit`, if they have not before. `tells_success`: whether anything is said about success. What an
-    environment can beyond Gymnasium's interface (be saved, read features by name, show its ground) it can through
-    `engine`; without one there are observations only.
+    end after `episode_limit`, if they have not before.
     """
 
-    def __init__(
-        self,
-        env: gymnasium.vector.VectorEnv[Any, Any, Any],
-        features: Sequence[str] = (),
-        *,
-        horizon: int,
-        engine: WorldVectorEnv | None = None,
-        default_features: Sequence[str] = (),
-    ) -> None:
-        self.env, self.engine = env, engine
-        self.count = env.num_envs
-        self.action_space = env.single_action_space
-        space = env.single_observation_space
-        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
-            raise UsageError(f"observation space {space} is not supported; it must be a one-dimensional Box")
-        self.observation_size = int(space.shape[0])
-        default_features = default_features or [str(index) for index in range(self.observation_size)]
-        self.features = tuple(features) or tuple(default_features)
-        self.has_xy = engine is not None and all(name in engine.world.features for name in POSITION)
+    def __init__(self, engine: Engine, horizon: int) -> None:
+        self.engine, self.count = engine, engine.count
+        self.action_space = engine.action_space
+        self.observation_size, self.feature_size = engine.observation_size, len(engine.features)
         self.observation = np.zeros((self.count, self.observation_size), np.float32)
         self.episode_steps = np.zeros(self.count, np.int64)
         self.episode_limit = horizon
         self.are_running = False
-        self.tells_success = engine is not None and engine.has_goal
         self._broken = np.zeros(self.count, bool)
-        self._columns = self._parse_columns() if engine is None else []
-        self.feature_size = self._read(self.features).shape[1]  # a misspelt name is told now
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of what is explored."""
+        return tuple(feature.name for feature in self.engine.features)
+
+    @property
+    def feature_scale(self) -> tuple[float, ...]:
+        """Length that counts as one in each feature; 0 for its deviation over the visited states."""
+        return tuple(feature.scale for feature in self.engine.features)
+
+    @property
+    def tells_success(self) -> bool:
+        """Whether anything is said about success."""
+        return self.engine.tells_success
 
     @property
     def world(self) -> World | None:
         """What is simulated, where that can be looked at: terrain, model, names of features."""
-        return None if self.engine is None else self.engine.world
+        return None if self.engine.simulation is None else self.engine.simulation.world
 
     @property
-    def goal_radius(self) -> float:
-        """Metres around a goal that count as there."""
-        return CELL if self.engine is None else self.engine.goal_radius
+    def plane(self) -> Plane:
+        """What maps show."""
+        return self.engine.plane
 
     @property
-    def cell(self) -> float:
-        """Side of a coverage cell, metres: as large as the goals that the world has by default."""
-        return CELL if self.engine is None else self.engine.world.goal_radius
+    def cell(self) -> tuple[float, float]:
+        """Sides of a coverage cell on maps: as large as goals are by default."""
+        return self.engine.plane.cell
 
     @property
     def mirrors(self) -> tuple[Mirror, ...]:
@@ -117,79 +104,74 @@ class Replicas:
         """
         if not rollouts.are_segments or not self.are_running:
             self.start(seed)
-            if rollouts.are_segments:
+            if rollouts.are_segments and self.engine.obeys_limit:
                 self._stagger(rollouts)
 
     def start(self, seed: int) -> None:
         """Reset every replica."""
-        try:
-            self._receive(self.env.reset(seed=seed)[0])
-        except UsageError:
-            raise
-        except Exception as error:  # what somebody's environment raises is anyone's guess
-            raise _broke("reset", error) from error
+        self.observation = self.engine.start(seed)
         self.episode_steps[:], self._broken[:] = 0, False
         self.are_running = True
 
     def step(self, actions: NDArray[Any]) -> Transition:
         """One control step of every replica; episodes that end start again at once."""
-        try:
-            observation, reward, terminated, truncated, info = self.env.step(actions)
-        except UsageError:
-            raise
-        except Exception as error:  # what somebody's environment raises is anyone's guess
-            raise _broke("step", error) from error
-        self._receive(observation)
-        if not np.isfinite(reward).all():
-            replica = int(np.flatnonzero(~np.isfinite(reward))[0])
+        outcome = self.engine.step(actions, self.episode_steps + 1 >= self.episode_limit)
+        if not np.isfinite(outcome.reward).all():
+            replica = int(np.flatnonzero(~np.isfinite(outcome.reward))[0])
             raise TrainingStoppedError(
-                f"the environment gave replica {replica} a reward of {reward[replica]} in step"
+                f"the environment gave replica {replica} a reward of {outcome.reward[replica]} in step"
                 f" {self.episode_steps[replica] + 1} of its episode; mend it and resume from the last checkpoint"
             )
         self.episode_steps += 1
-        self._broken |= info.get("diverged", False) | ~np.isfinite(self.observation).all(axis=1)
-        done = terminated | truncated | (self.episode_steps >= self.episode_limit)
-        xy = self._read(POSITION) if self.has_xy else None
-        success = info.get("success", info.get("is_success"))
-        self.tells_success |= self.engine is None and success is not None
-        reached = np.where(self._broken[:, None], 0, self.observation) if self._broken.any() else self.observation
+        self._broken |= outcome.broken | ~(_finite(outcome.observation) & _finite(outcome.features))
+        reached, features, xy = outcome.observation, outcome.features, outcome.xy
+        following = outcome.following
+        if self._broken.any():
+            reached, features, xy = (np.where(self._broken[:, None], 0, one) for one in (reached, features, xy))
+            following = np.where(self._broken[:, None], np.nan_to_num(following), following)
+        done = outcome.done
         transition = Transition(
             reached,
-            reward.astype(np.float32),
-            self._read(self.features),
+            outcome.reward.astype(np.float32),
+            features,
             xy,
             done,
-            terminated,
-            np.zeros(self.count, bool) if success is None else np.asarray(success, bool),
+            outcome.terminated,
+            np.zeros(self.count, bool) if outcome.success is None else outcome.success,
             ~self._broken,
         )
-        if done.any():
-            self._receive(self.env.reset(options={"reset_mask": done})[0])
-            self.episode_steps[done], self._broken[done] = 0, False
-        if self._broken.any():
-            self.observation[self._broken] = np.nan_to_num(self.observation[self._broken])
+        self.observation = following
+        self.episode_steps[done], self._broken[done] = 0, False
         return transition
 
     @property
     def can_be_saved(self) -> bool:
         """Whether the replicas can be put back to a state in the middle of an episode."""
-        return self.engine is not None
+        return self.engine.can_be_saved
 
-    def get_state(self) -> SimulatorState | None:
-        """A copy of the simulator's state, None where it cannot be saved."""
-        return None if self.engine is None else self.engine.get_state()
+    def get_state(self) -> State | None:
+        """All that the replicas' future depends on, None where it cannot be saved."""
+        state = self.engine.get_state()
+        if state is None:
+            return None
+        return state | {
+            "shown": self.observation.copy(),
+            "episode_steps": self.episode_steps.copy(),
+            "broken": self._broken.copy(),
+        }
 
-    def set_state(self, state: SimulatorState) -> None:
-        """Go back to a saved state, exactly."""
-        if self.engine is None:
-            raise UsageError("this environment cannot be put back to a saved state; start its episodes anew")
-        self.engine.set_state(state)
-        self._receive(state.observation)
-        self.episode_steps[:], self._broken[:] = state.age, state.diverged
-        self.are_running = True
+    def set_state(self, state: State) -> bool:
+        """Go back to a saved state, exactly; False, and nothing is running, if that does not lead back to it."""
+        if state["episode_steps"].shape != self.episode_steps.shape or state["shown"].shape != self.observation.shape:
+            raise ValueError("the replicas have another number or other observations")
+        self.are_running = self.engine.set_state(state)
+        if self.are_running:
+            self.observation = state["shown"].copy()
+            self.episode_steps[:], self._broken[:] = state["episode_steps"], state["broken"]
+        return self.are_running
 
     def close(self) -> None:
-        self.env.close()
+        self.engine.close()
 
     def _stagger(self, rollouts: Rollouts) -> None:
         """Spread each agent's episodes evenly over their steps; the first ones are shorter.
@@ -200,31 +182,11 @@ class Replicas:
         longest = self.episode_limit
         segments_between = max(longest // rollouts.per_agent // rollouts.steps, 1)
         self.episode_steps[:] = replica * longest // rollouts.per_agent + agent % segments_between * rollouts.steps
-        if self.engine is not None:
-            state = self.engine.get_state()
-            state.age[:] = self.episode_steps
-            self.engine.set_state(state)
-
-    def _receive(self, observation: NDArray[Any]) -> None:
-        self.observation = np.asarray(observation, np.float32)
-
-    def _read(self, names: Sequence[str]) -> NDArray[np.float32]:
-        return self.observation[:, self._columns] if self.engine is None else self.engine.read_features(names)
-
-    def _parse_columns(self) -> list[int]:
-        columns = []
-        for name in self.features:
-            if not name.isdecimal() or int(name) >= self.observation_size:
-                known = [str(index) for index in range(self.observation_size)]
-                raise UsageError(f"unknown feature {name!r}{nearest_name(name, known)} (indices of the observation)")
-            columns.append(int(name))
-        return columns
 
 
-def _broke(what: str, error: Exception) -> TrainingStoppedError:
-    """One sentence about an exception of the environment's own."""
-    said = f"{type(error).__name__}: {first_line(error)}"
-    return TrainingStoppedError(f"the environment's {what} raised {said}; mend it and resume from the last checkpoint")
+def _finite(values: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """(n,), whether all of values (n, ...) are numbers."""
+    return np.asarray(np.isfinite(values).all(axis=1))
 
 
 def make_replicas(
@@ -234,30 +196,19 @@ def make_replicas(
     horizon: int,
     features: Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
+    goal: GoalPoint | None = None,
     threads: int | None = None,
+    engine: EngineName = "auto",
 ) -> Replicas:
-    """`count` replicas of a world by its short name, or of any environment registered with Gymnasium."""
-    settings = dict(settings or {})
-    for name in OURS:
-        if name in settings:
-            raise UsageError(f"{name} is no setting of the environment here; give the run's own, such as --horizon")
-    env_id, name = find_id(env), short_name(env)
-    if name in WORLDS:
-        engine = make_vector_env(
-            name, count, horizon=horizon, threads=threads, autoreset_mode=AutoresetMode.DISABLED, **settings
-        )
-        return Replicas(engine, features, horizon=horizon, engine=engine, default_features=WORLDS[name].features)
-    try:
-        vector = gymnasium.make_vec(
-            env_id,
-            count,
-            vectorization_mode="sync",
-            vector_kwargs={"autoreset_mode": AutoresetMode.DISABLED},
-            max_episode_steps=horizon,
-            **settings,
-        )
-    except UsageError:
-        raise
-    except Exception as error:  # what somebody's environment raises is anyone's guess
-        raise UsageError(f"{env} cannot be made: {type(error).__name__}: {first_line(error)}") from error
-    return Replicas(vector, features, horizon=horizon)
+    """`count` replicas of whatever `env` names: a world, a Gymnasium id, a function, a vector environment."""
+    made = make_engine(
+        env,
+        count,
+        horizon=horizon,
+        features=features,
+        settings=settings,
+        goal=goal,
+        threads=threads,
+        engine=engine,
+    )
+    return Replicas(made, horizon)

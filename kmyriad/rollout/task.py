@@ -1,10 +1,11 @@
-"""A task: a world and a goal in it, or an environment with a reward of its own."""
+"""A task: a goal in an environment, or the reward that it has of its own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from kmyriad.config import JumpstartConfig
+from kmyriad.config import Engine, JumpstartConfig
 from kmyriad.envs import WORLDS, short_name
+from kmyriad.envs.engines import GoalPoint
 from kmyriad.errors import UsageError
 from kmyriad.rollout.replicas import Replicas, make_replicas
 
@@ -17,24 +18,41 @@ class Task:
     goal: tuple[float, ...]
     """Empty for the environment's own reward."""
     goal_radius: float | None = None
-    """None for the world's own."""
+    """None for the environment's own."""
+    goal_names: tuple[str, ...] = ()
+    """Features that the goal is a point in; empty for the first ones."""
+    features: tuple[str, ...] = field(default=())
+    """That were explored; empty for the environment's default."""
+    engine: Engine = "auto"
 
     def __post_init__(self) -> None:
-        if short_name(self.env) in WORLDS:
-            if not self.goal:
-                raise UsageError(f"{self.env} has no reward without a goal; give one, such as --goal 6 3")
-        elif self.goal:
-            raise UsageError(f"{self.env} has a reward of its own and takes no goal; leave the goal out")
+        if short_name(self.env) in WORLDS and not self.goal:
+            raise UsageError(f"{self.env} has no reward without a goal; give one, such as --goal 6 3")
 
     def replicas(self, count: int, threads: int | None = None, *, ends_at_goal: bool = False) -> Replicas:
-        """`count` copies of the world with the goal in it."""
-        settings = dict(self.env_settings)
-        if self.goal:
-            settings |= {"goal": self.goal, "goal_radius": self.goal_radius, "ends_at_goal": ends_at_goal}
-        return make_replicas(self.env, count, horizon=self.horizon, settings=settings, threads=threads)
+        """`count` copies of the environment with the goal in it."""
+        return make_replicas(
+            self.env,
+            count,
+            horizon=self.horizon,
+            features=self.features,
+            settings=self.env_settings,
+            goal=GoalPoint(self.goal, self.goal_names, self.goal_radius, ends_at_goal) if self.goal else None,
+            threads=threads,
+            engine=self.engine,
+        )
 
 
 def task_of(config: JumpstartConfig) -> Task:
     """What a jump-start is to learn."""
     task, horizon = config.task, config.rollouts.horizon
-    return Task(task.env, task.env_settings, horizon, task.goal, task.goal_radius)
+    return Task(
+        task.env,
+        task.env_settings,
+        horizon,
+        task.goal,
+        task.goal_radius,
+        task.goal_names,
+        task.features,
+        task.engine,
+    )

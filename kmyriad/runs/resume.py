@@ -44,8 +44,9 @@ def go_on(config: PretrainConfig | JumpstartConfig, run: Run, state: TrainingSta
     newest = newest_checkpoint(run.checkpoints)
     if newest is not None:
         state.restore(newest.content, replicas)
-        if replicas is not None and not replicas.can_be_saved:
-            say("this environment's state cannot be saved: its episodes begin anew, all else goes on", style="yellow")
+        if replicas is not None and not replicas.are_running:
+            why = "does not repeat itself" if replicas.can_be_saved else "cannot be put back into an episode"
+            say(f"this environment {why}: its episodes begin anew, all else goes on", style="yellow")
     dropped = truncate_metrics(run, state.iteration)
     if newest is None and dropped:
         say(f"{run.path} has no checkpoint yet: it begins anew, its {dropped} rows are in metrics-dropped.jsonl")

@@ -1,6 +1,5 @@
 """What a run needs to go on: weights, optimizer, counters and, with segments, replicas in mid-episode and the pool."""
 
-import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 
 from kmyriad.checks import checked
-from kmyriad.envs.vector_env import SimulatorState
 from kmyriad.errors import UsageError, first_line
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
@@ -61,17 +59,16 @@ class TrainingState:
         if replicas is not None:
             simulator = replicas.get_state()
             if simulator is not None:
-                arrays = dataclasses.asdict(simulator)
-                tensors |= {f"simulator.{name}": torch.from_numpy(array) for name, array in arrays.items()}
+                tensors |= {f"simulator.{name}": torch.from_numpy(array) for name, array in simulator.items()}
             for index, segment in enumerate(self.pool):
-                parts = {name: array for name, array in vars(segment).items() if array is not None}
-                tensors |= {f"pool.{index}.{name}": torch.from_numpy(array) for name, array in parts.items()}
+                parts = vars(segment).items()
+                tensors |= {f"pool.{index}.{name}": torch.from_numpy(array) for name, array in parts}
         counters = {name: int(getattr(self, name)) for name in COUNTERS}
         rates = {"learning_rate": self.learning_rate, "success_steps": self.success_steps}
         return TensorFile(tensors, {**counters, **rates, "architecture": self.population.architecture()})
 
     def restore(self, checkpoint: TensorFile, replicas: Replicas | None) -> None:
-        """Put everything back to the bit. Replicas that cannot be saved stay as they are."""
+        """Put everything back to the bit. Replicas that cannot be put back stay as they are, and are not running."""
         facts = checkpoint.facts
         try:
             self.population.load_state_dict(_under("population", checkpoint))
@@ -82,7 +79,7 @@ class TrainingState:
             if replicas is not None:
                 if replicas.can_be_saved:
                     simulator = {name: tensor.numpy() for name, tensor in _under("simulator", checkpoint).items()}
-                    replicas.set_state(SimulatorState(**simulator))
+                    replicas.set_state(simulator)
                 self.pool = _restore_pool(_under("pool", checkpoint))
             self.success_steps = list(checked("success_steps", facts["success_steps"], tuple[int, ...]))
             for name in COUNTERS:
@@ -121,7 +118,7 @@ def load_newest(run: Run) -> tuple[Population, dict[str, Any]]:
 
 def save_last_horizon(run: Run, pool: list[Visits]) -> None:
     """Keep what figures need of the last horizon: features, positions and validity of every step, (m, p, T, ...)."""
-    names = ["features", "valid"] + ["xy"] * (pool[-1].xy is not None)
+    names = ("features", "valid", "xy")
     arrays = {name: np.concatenate([getattr(segment, name) for segment in pool], axis=2) for name in names}
     write_tensor_file(
         run.last_horizon_path, TensorFile({name: torch.from_numpy(array) for name, array in arrays.items()}, {})
@@ -139,11 +136,11 @@ def visits_from(path: Path) -> tuple[Visits, dict[str, Any]]:
     stored = read_tensor_file(path)
     arrays = {name: tensor.numpy() for name, tensor in stored.tensors.items()}
     try:
-        visits = Visits(arrays["features"], arrays.get("xy"), arrays["valid"])
+        visits = Visits(arrays["features"], arrays["xy"], arrays["valid"])
         shape = visits.valid.shape
         fits = visits.valid.dtype == bool and len(shape) == 3 and min(shape) > 0
         fits &= visits.features.ndim == 4 and visits.features.shape[:3] == shape
-        fits &= visits.xy is None or visits.xy.shape == (*shape, 2)
+        fits &= visits.xy.shape == (*shape, 2)
     except KeyError:
         fits = False
     if not fits:
@@ -173,4 +170,4 @@ def _restore_pool(tensors: dict[str, torch.Tensor]) -> list[Visits]:
     for name, tensor in tensors.items():
         index, key = name.split(".", 1)
         parts.setdefault(int(index), {})[key] = tensor.numpy()
-    return [Visits(part["features"], part.get("xy"), part["valid"]) for _, part in sorted(parts.items())]
+    return [Visits(part["features"], part["xy"], part["valid"]) for _, part in sorted(parts.items())]

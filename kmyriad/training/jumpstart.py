@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
-from kmyriad.envs import find_id
+from kmyriad.envs import short_name
+from kmyriad.envs.source import find_source
 from kmyriad.errors import UsageError
-from kmyriad.evaluation.selection import Ranking, rank_agents, ranking_as_json
+from kmyriad.evaluation.selection import Ranking, named_goal, rank_agents, ranking_as_json
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
 from kmyriad.presets import jumpstart_preset
@@ -64,6 +65,7 @@ def jumpstart(
     else:
         base = jumpstart_preset(preset, settings.get("init", "best"))
         settings["source"] = str(source.path if isinstance(source, Run) else source)
+        settings |= named_goal(settings.get("goal", ()))
     return fine_tune(with_settings(base, settings), out, resume)
 
 
@@ -211,7 +213,7 @@ def initial_state(config: JumpstartConfig, population: Population, ranking: Rank
 def with_source(config: JumpstartConfig) -> JumpstartConfig:
     """`config` with what the source decides: the world, its settings, and the horizon unless one was asked for."""
     source, task = _source_config(config), config.task
-    if task.env and find_id(task.env) != find_id(source.world.env):
+    if task.env and short_name(task.env) != short_name(source.world.env):
         raise UsageError(
             f"{config.start.source} was trained in {source.world.env}, not in {task.env}; leave env out or choose"
             " another run"
@@ -226,6 +228,8 @@ def with_source(config: JumpstartConfig) -> JumpstartConfig:
         {
             "env": source.world.env,
             "env_settings": source.world.env_settings | task.env_settings,
+            "features": source.world.features,
+            "engine": source.world.engine if task.engine == "auto" else task.engine,
             "horizon": task.horizon or source.world.horizon,
         },
     )
@@ -257,6 +261,6 @@ def _source_config(config: JumpstartConfig) -> PretrainConfig:
     if not source:
         raise UsageError("a jump-start needs the folder of a pretraining run; start one with: kmyriad pretrain")
     if config.start.init == "random" and not Path(source).is_dir():
-        find_id(source)
+        find_source(source)
         return pretrain_preset("quick", source, RANDOM_AGENTS)
     return open_run(source).pretraining

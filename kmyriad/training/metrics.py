@@ -12,6 +12,7 @@ from kmyriad.evaluation.measures import covered_cells
 from kmyriad.objective.divergence import kl_to_others
 from kmyriad.objective.entropy import knn_entropy
 from kmyriad.objective.rewards import Rewards
+from kmyriad.objective.scale import scale_of, unit_of
 from kmyriad.population.distributions import Gaussian
 from kmyriad.population.population import Population
 from kmyriad.rollout.collect import Trajectory, Visits
@@ -32,7 +33,7 @@ STILL = 0.01
 
 def iteration_metrics(
     config: PretrainConfig,
-    cell: float,
+    cell: tuple[float, float],
     state: TrainingState,
     trajectory: Trajectory,
     rewards: Rewards,
@@ -52,11 +53,10 @@ def iteration_metrics(
         "still_agents": still_agents(trajectory),
     }
     if state.iteration % config.rollouts.per_horizon == 0:
-        clouds = _particles_per_agent(pool, rng)
-        row["entropy_per_agent"] = [knn_entropy(cloud, k) if len(cloud) > k else None for cloud in clouds]
+        clouds, unit = _particles_per_agent(pool, rng, config.world.feature_scale)
+        row["entropy_per_agent"] = [knn_entropy(cloud, k) + unit if len(cloud) > k else None for cloud in clouds]
         row["kl_between_agents"] = _kl_between_agents(clouds, k)
-        if pool[-1].xy is not None:
-            row |= _position_metrics(pool, k, cell, rng)
+        row |= _position_metrics(pool, k, cell, rng)
     return row
 
 
@@ -109,29 +109,34 @@ def still_agents(trajectory: Trajectory) -> list[int]:
     return np.flatnonzero(per_agent <= max(STILL * float(np.median(per_agent)), 1e-6)).tolist()
 
 
-def _position_metrics(pool: Sequence[Visits], k: int, cell: float, rng: np.random.Generator) -> dict[str, Any]:
-    """Entropy in x and y, and how many square cells were visited, by all and by the average agent."""
-    agents = [
-        np.concatenate([s.xy[agent][s.valid[agent]] for s in pool if s.xy is not None])
-        for agent in range(len(pool[-1].valid))
-    ]
+def _position_metrics(
+    pool: Sequence[Visits], k: int, cell: tuple[float, float], rng: np.random.Generator
+) -> dict[str, Any]:
+    """Entropy on the map's two axes, and how many of its cells were visited, by all and by each agent."""
+    agents = [np.concatenate([s.xy[agent][s.valid[agent]] for s in pool]) for agent in range(len(pool[-1].valid))]
     everyone = np.concatenate(agents)
+    few = rng.permutation(everyone)[:POINTS_IN_XY] / np.asarray(cell, np.float32)
+    is_flat = not np.ptp(few, axis=0).all()
     return {
-        "entropy_xy": knn_entropy(rng.permutation(everyone)[:POINTS_IN_XY], k),
+        "entropy_xy": None if is_flat else knn_entropy(few, k) + float(np.log(cell).sum()),
         "covered_cells": covered_cells(everyone, cell),
         "covered_cells_per_agent": [covered_cells(points, cell) for points in agents],
     }
 
 
-def _particles_per_agent(pool: Sequence[Visits], rng: np.random.Generator) -> list[NDArray[np.float32]]:
-    """Up to an even share of POINTS_OF_AGENTS particles of each agent, drawn from the pool."""
+def _particles_per_agent(
+    pool: Sequence[Visits], rng: np.random.Generator, scale: Sequence[float]
+) -> tuple[list[NDArray[np.float32]], float]:
+    """(up to an even share of POINTS_OF_AGENTS particles of each agent on one scale, what that takes off entropies)."""
     clouds = []
     agents = len(pool[-1].valid)
     for agent in range(agents):
         points = np.concatenate([segment.features[agent][segment.valid[agent]] for segment in pool])
         chosen = rng.permutation(len(points))[: POINTS_OF_AGENTS // agents]
         clouds.append(points[chosen])
-    return clouds
+    lengths = scale_of(np.concatenate(clouds), scale)
+    clouds = clouds if lengths is None else [np.divide(cloud, lengths, dtype=np.float32) for cloud in clouds]
+    return clouds, unit_of(lengths)
 
 
 def _kl_between_agents(clouds: list[NDArray[np.float32]], k: int) -> float | None:

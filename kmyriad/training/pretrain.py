@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from kmyriad.config import ActorCritic, PretrainConfig, UpdateRule, WorldConfig, rule_name, with_settings
+from kmyriad.envs.source import GIVEN, name_of
 from kmyriad.errors import UsageError
-from kmyriad.objective.neighbours import check_search
 from kmyriad.objective.rewards import Objective, rewards_of, slide
 from kmyriad.population.distributions import action_spec
 from kmyriad.population.frames import Frames, directions_of
@@ -20,6 +20,7 @@ from kmyriad.rollout.collect import collect
 from kmyriad.rollout.randomness import SHUFFLING, generator, reset_seed
 from kmyriad.rollout.replicas import Replicas, make_replicas
 from kmyriad.runs.logger import Logger
+from kmyriad.runs.progress import say
 from kmyriad.runs.resume import begin, go_on, run_to_resume
 from kmyriad.runs.run import Run, locked
 from kmyriad.runs.state import TrainingState
@@ -29,7 +30,7 @@ from kmyriad.updates import update
 
 
 def pretrain(
-    env: str = "ant-empty",
+    env: Any = "ant-empty",
     *,
     preset: str = "quick",
     out: str | Path | None = None,
@@ -40,13 +41,17 @@ def pretrain(
     """Train a population without reward and return the run's folder; same names and defaults as `kmyriad pretrain`.
 
     Args:
-        env: the world, such as "ant-maze", or any Gymnasium id.
+        env: the world, such as "ant-maze", any Gymnasium id, "package.module:function", or a function that makes an
+            environment (with `num_envs` among its parameters: a vector environment), or a ready vector environment.
         preset: settings to start from: "quick", "desk" or "paper".
         out: the run's folder; by default a new one below `runs/`.
         resume: go on from the newest good checkpoint in `out`; the run's own settings hold.
         objective: what turns visited states into rewards; by default what the settings ask for.
         settings: any setting of `PretrainConfig` by its own name, such as agents=50, on top of the preset.
     """
+    env = name_of(env)
+    if callable(settings.get("features")):
+        settings["features"] = (name_of(settings["features"]),)
     if resume:
         base = run_to_resume(out, "pretrain").pretraining
     else:
@@ -75,7 +80,9 @@ def train(
         features=world.features,
         settings=world.env_settings,
         threads=config.run.threads,
+        engine=world.engine,
     )
+    config = with_features(config, replicas)
     try:
         state = initial_state(config, replicas)
         if not resume:
@@ -130,9 +137,21 @@ def algorithm_1(
         logger.record(state, row | timings(trajectory.steps, time.perf_counter() - started))
 
 
+def with_features(config: PretrainConfig, replicas: Replicas) -> PretrainConfig:
+    """`config` with the features, and their scale, that the environment brings where nothing else was asked for."""
+    features, scale = config.world.features or replicas.features, config.world.feature_scale
+    if scale and len(scale) != replicas.feature_size:
+        names = ", ".join(replicas.features)
+        raise UsageError(
+            f"feature_scale must have {replicas.feature_size} numbers, one per feature ({names}); got {len(scale)}"
+        )
+    return with_settings(config, {"features": features, "feature_scale": scale or replicas.feature_scale})
+
+
 def rehearse(config: PretrainConfig, replicas: Replicas, population: Population) -> None:
     """Take one step and throw it away, so that what cannot work is told before a folder is made for it."""
-    check_search(replicas.feature_size)
+    if config.world.env.startswith(GIVEN):
+        say(f"{config.world.env} is an object: its run can be resumed and opened only where it is given again")
     rollouts, neighbours = config.rollouts, config.objective.neighbours
     if rollouts.steps_per_iteration <= neighbours:
         raise UsageError(
@@ -171,7 +190,7 @@ def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
 
 def fresh_population(config: PretrainConfig, replicas: Replicas) -> Population:
     """As it is before any learning."""
-    settings, actions = config.population, action_spec(replicas.action_space)
+    settings, actions = config.population, action_spec(replicas.action_space, config.world.action_range)
     ways, frames = directions_of(config, replicas.feature_size), None
     mirrors, turning = replicas.mirrors if settings.mirrors else (), replicas.turning if settings.turns else None
     if ways is not None and (mirrors or turning):

@@ -4,17 +4,19 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import gymnasium
 import numpy as np
 import torch
 from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
 from kmyriad.config import JumpstartConfig, PretrainConfig, TaskConfig
-from kmyriad.envs import WORLDS, find_id
+from kmyriad.envs import short_name
+from kmyriad.envs.engine import Engine
+from kmyriad.envs.engines import GoalPoint
 from kmyriad.envs.rendering import fixed_view
 from kmyriad.envs.scene import Box, SceneRenderer, view_of
 from kmyriad.envs.vector_env import WorldVectorEnv
@@ -137,21 +139,22 @@ def film(
 class _Shot:
     """One run's agents on their replicas, before a camera."""
 
-    def __init__(self, cast: Cast, layout: Layout, camera: Camera, task: dict[str, Any], size: tuple[int, int]) -> None:
+    def __init__(
+        self, cast: Cast, layout: Layout, camera: Camera, task: GoalPoint | None, size: tuple[int, int]
+    ) -> None:
         self._cast = cast
         self.horizon = cast.run.config.rollouts.horizon
         self._replicas = _renderable(cast, self.horizon, task, layout)
-        env, engine = self._replicas.env, self._replicas.engine
+        engine = self._replicas.engine
+        self.rate = 1 / (engine.plane.seconds_per_step or 1 / FASTEST)
         self._close: Callable[[], None] = self._replicas.close
         self._draw: Callable[[], Picture]
-        if engine is not None:
-            self.rate = 1 / (engine.world.model.opt.timestep * engine.world.decimation)
-            goal = np.array(task["goal"], np.float64) if task else None
-            painter = (_Scene if layout == "scene" else _Grid)(cast, engine, camera, goal, size)
+        if engine.simulation is not None:
+            goal = np.array(task.point, np.float64) if task else None
+            painter = (_Scene if layout == "scene" else _Grid)(cast, engine.simulation, camera, goal, size)
             self._draw, self._close = painter.draw, painter.close
         else:
-            self.rate = float((env.metadata or {}).get("render_fps") or FASTEST)
-            self._draw = lambda: _foreign_grid(cast, env)
+            self._draw = lambda: _foreign_grid(cast, engine)
 
     def pictures(self, steps: int, every: int, seed: int) -> Iterator[Picture]:
         """Play `steps` steps from reset; a picture before each `every`-th of them."""
@@ -233,34 +236,31 @@ class _Grid:
         self._env.close()
 
 
-def _renderable(cast: Cast, horizon: int, task: dict[str, Any], layout: Layout) -> Replicas:
+def _renderable(cast: Cast, horizon: int, goal: GoalPoint | None, layout: Layout) -> Replicas:
     """A replica for each agent. What has a world is drawn by us; any other environment must draw itself."""
     run, config = cast.run, cast.run.config
-    features = config.world.features if isinstance(config, PretrainConfig) else ()
+    features = config.world.features if isinstance(config, PretrainConfig) else config.task.features
+    make = partial(make_replicas, run.env, len(cast.agents), horizon=horizon, features=features, goal=goal)
     if world_of(run) is not None:
-        settings = run.env_settings | task
-        return make_replicas(run.env, len(cast.agents), horizon=horizon, features=features, settings=settings)
-    if task:
-        raise UsageError(f"--goal is for our worlds ({', '.join(WORLDS)}); {run.env!r} has goals of its own or none")
+        return make(settings=run.env_settings)
     if layout == "scene":
-        raise UsageError(f"only our worlds ({', '.join(WORLDS)}) can show all agents in one scene; use --layout grid")
+        raise UsageError(f"{run.env!r} draws its own pictures, one for each agent; use --layout grid")
     try:
         with warnings.catch_warnings(action="ignore"):  # Gymnasium's own words about a mode it does not know
-            settings = run.env_settings | {"render_mode": "rgb_array"}
-            return make_replicas(run.env, len(cast.agents), horizon=horizon, features=features, settings=settings)
+            return make(settings=run.env_settings | {"render_mode": "rgb_array"}, engine="serial")
     except UsageError as error:  # it can be trained in, so it is the pictures that it cannot do
         raise _cannot_render(run.env, error) from error
 
 
-def _foreign_grid(cast: Cast, env: gymnasium.vector.VectorEnv[Any, Any, Any]) -> Picture:
+def _foreign_grid(cast: Cast, engine: Engine) -> Picture:
     name = cast.run.env
     try:
-        pictures = env.render()
+        pictures = engine.render()
     except Exception as error:  # whatever its own drawing library raises
         raise _cannot_render(name, error) from error
     tile = _tile(len(cast.agents))
     tiles = []
-    for picture in pictures or [None]:
+    for picture in pictures:
         if not isinstance(picture, np.ndarray) or picture.ndim != 3:
             raise _cannot_render(name, f"it drew {type(picture).__name__}, no picture")
         tiles.append(resized(picture, tile, tile))
@@ -285,18 +285,17 @@ def _arranged(cast: Cast, tiles: Sequence[Picture]) -> Picture:
     return tiled(named, _columns(len(named)))
 
 
-def _task_of(casts: Sequence[Cast], goal: Sequence[float] | None) -> dict[str, Any]:
-    """Settings of the goal task: of the goal asked for, or of the one that the last of the runs was trained for."""
+def _task_of(casts: Sequence[Cast], goal: Sequence[float] | None) -> GoalPoint | None:
+    """The goal asked for, or the one that the last of the runs was trained for."""
     config = casts[-1].run.config
     trained = config.task if isinstance(config, JumpstartConfig) else TaskConfig()
-    goal = goal or trained.goal
-    if not goal:
-        return {}
-    return {"goal": list(goal)} | ({} if trained.goal_radius is None else {"goal_radius": trained.goal_radius})
+    point = tuple(goal or trained.goal)
+    names = () if goal else trained.goal_names
+    return GoalPoint(point, names, trained.goal_radius) if point else None
 
 
 def _check_worlds(casts: Sequence[Cast]) -> None:
-    worlds = {find_id(cast.run.env) for cast in casts}
+    worlds = {short_name(cast.run.env) for cast in casts}
     if len(worlds) > 1:
         raise UsageError(f"the runs are of different worlds ({', '.join(sorted(worlds))}); choose two of the same")
 

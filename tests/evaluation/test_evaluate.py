@@ -112,13 +112,15 @@ def test_one_agent_has_no_kl(tmp_path, capsys):
     assert "There is no KL between agents: there is only one." in capsys.readouterr().out
 
 
-def test_without_positions_there_is_no_coverage(tmp_path, capsys):
+def test_other_peoples_environments_are_covered_in_their_features(tmp_path, capsys):
     walk_env.register()
     run = kmyriad.pretrain(walk_env.CONTINUOUS, agents=2, out=tmp_path / "walk", **TINY)
     facts = evaluated(run, "--figures", str(tmp_path / "figures"))
-    assert "covered_cells" not in facts
-    assert "There is no coverage: this environment has no x and y." in capsys.readouterr().out
-    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"walk-entropy", "walk-kl"}
+    assert facts["covered_cells"] >= max(facts["covered_cells_per_agent"])
+    assert facts["features"] == ["0", "1"]
+    assert "Covered cells of 1 in 0 by 1 in 1:" in capsys.readouterr().out
+    drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
+    assert drawn == {"walk-entropy", "walk-kl", "walk-agents", "walk-visitation"}
 
 
 def test_a_stored_evaluation_counts_while_it_is_of_the_newest_checkpoint(run):

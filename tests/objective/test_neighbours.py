@@ -1,8 +1,6 @@
-import sys
 import time
 from typing import Any
 
-import faiss
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +10,7 @@ from sklearn.neighbors import NearestNeighbors  # type: ignore[import-untyped]
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from kmyriad.errors import UsageError
+from kmyriad.objective import neighbours
 from kmyriad.objective.neighbours import HIGH_DIMENSION, Neighbours, nearest_in, nearest_neighbours
 
 
@@ -80,9 +79,7 @@ def test_near_points_far_from_the_origin_keep_their_order(dimension: int) -> Non
     assert_nearest_others(1e6 + 0.01 * rng().normal(size=(300, dimension)), 5)
 
 
-def test_near_points_far_from_each_other_keep_their_order_in_many_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Low, so that faiss would go through BLAS even for as few points as these.
-    monkeypatch.setattr(faiss.cvar, "distance_compute_blas_threshold", 1)
+def test_near_points_far_from_each_other_keep_their_order_in_many_dimensions() -> None:
     # The expanded form |x|^2 + |y|^2 - 2xy sees only noise here: its error is larger than the squared distances.
     clusters = np.repeat([-64.0, 64.0], 300)[:, None] + 0.05 * rng().normal(size=(600, 12))
     points = clusters.astype(np.float32) - clusters.astype(np.float32).mean(axis=0)
@@ -160,17 +157,13 @@ def test_results_do_not_depend_on_the_number_of_threads(dimension: int) -> None:
             assert (first.distances == other.distances).all()
 
 
-def test_faiss_setting_is_put_back() -> None:
-    before = faiss.cvar.distance_compute_blas_threshold
-    nearest_neighbours(rng().normal(size=(50, 12)), 3)
-    assert faiss.cvar.distance_compute_blas_threshold == before
-
-
-def test_faiss_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    nearest_neighbours(rng().normal(size=(50, HIGH_DIMENSION)), 3)
-    with pytest.raises(UsageError, match=r"in 11 dimensions .* pip install 'kmyriad\[high-dim\]'"):
-        nearest_neighbours(rng().normal(size=(50, HIGH_DIMENSION + 1)), 3)
+def test_many_points_are_compared_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = rng().normal(size=(500, 12))
+    whole = nearest_neighbours(points, 5)
+    monkeypatch.setattr(neighbours, "LARGEST_TABLE", 7 * 500)
+    parts = nearest_neighbours(points, 5)
+    np.testing.assert_array_equal(parts.indices, whole.indices)
+    np.testing.assert_array_equal(parts.distances, whole.distances)
 
 
 @pytest.mark.parametrize("k", [0, -1, 2.5])

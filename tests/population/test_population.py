@@ -150,14 +150,48 @@ def test_squashing_fills_the_range_of_the_action_space():
     ("space", "message"),
     [
         (gymnasium.spaces.Box(-np.inf, np.inf, (2,)), "is unbounded"),
-        (gymnasium.spaces.Box(-1, 1, (2, 2)), "is not supported"),
-        (gymnasium.spaces.MultiBinary(3), "is not supported"),
-        (gymnasium.spaces.Discrete(3, start=1), "is not supported"),
+        (gymnasium.spaces.Text(3), "is not supported"),
+        (gymnasium.spaces.Dict({"arm": gymnasium.spaces.Discrete(3)}), "is not supported"),
     ],
 )
 def test_other_action_spaces_are_refused(space, message):
     with pytest.raises(UsageError, match=message):
         action_spec(space)
+
+
+def test_an_action_range_bounds_what_the_environment_leaves_open():
+    space = gymnasium.spaces.Box(np.array([-np.inf, -0.5], np.float32), np.array([np.inf, np.inf], np.float32))
+    spec = action_spec(space, (-2.0, 3.0))
+    assert (spec.low.tolist(), spec.high.tolist()) == ([-2.0, -0.5], [3.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("space", "choices"),
+    [
+        (gymnasium.spaces.Discrete(3, start=1), (3,)),
+        (gymnasium.spaces.MultiDiscrete([3, 2, 4]), (3, 2, 4)),
+        (gymnasium.spaces.MultiDiscrete([[3, 2], [2, 5]]), (3, 2, 2, 5)),
+        (gymnasium.spaces.MultiBinary(3), (2, 2, 2)),
+    ],
+)
+def test_several_choices_are_one_action(space, choices):
+    """Probabilities are those of independent choices, and sampling follows them."""
+    spec = action_spec(space)
+    assert (spec.size, spec.is_discrete) == (sum(choices), True)
+    population = Population(2, 4, spec, trunk_hidden=(8,), agent_hidden=8)
+    rng = np.random.default_rng(0)
+    with torch.no_grad():
+        policy = population(torch.from_numpy(rng.normal(size=(2, 1, 4)).astype(np.float32)).expand(2, 20_000, 4))
+    raw = policy.sample(torch.from_numpy(spec.noise(rng, (2, 20_000, spec.size))))
+    chosen = spec.squash(raw[0].detach().numpy()).reshape(20_000, len(choices))
+    probabilities = [part.softmax(-1)[0, 0].detach().numpy() for part in policy.logits.split(choices, dim=-1)]
+    for choice, expected in zip(chosen.T, probabilities, strict=True):
+        np.testing.assert_allclose(np.bincount(choice, minlength=len(expected)) / 20_000, expected, atol=0.02)
+    own = np.prod([p[c] for p, c in zip(probabilities, chosen[0], strict=True)])
+    assert float(policy.log_prob(raw)[0, 0]) == pytest.approx(np.log(own), abs=1e-4)
+    entropy = sum(-(p * np.log(p)).sum() for p in probabilities)
+    assert float(policy.entropy()[0, 0]) == pytest.approx(entropy, abs=1e-4)
+    assert Population.build(population.architecture()).actions.choices == spec.choices
 
 
 def test_a_plain_policy_is_of_one_agent():

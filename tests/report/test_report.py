@@ -12,12 +12,12 @@ import pytest
 import kmyriad
 from kmyriad.cli import main
 from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
+from kmyriad.envs.plane import Plane
 from kmyriad.errors import UsageError
 from kmyriad.report import page, section, words, write_report
 from kmyriad.report.paths import ERROR, pack_paths, settled, thinned
 from kmyriad.rollout.collect import Visits
 from kmyriad.runs.run import append_metrics, create_run, open_run
-from tests import walk_env
 from tests.made_up_run import made_up_jumpstart, made_up_run, walks
 
 TINY = {
@@ -80,14 +80,29 @@ def test_without_a_checkpoint_what_is_stored_is_shown_however_many_are_asked_for
     assert (shown["episodes"], shown["missing"]) == (4, [])
 
 
-def test_an_environment_without_positions_has_a_page_without_maps(tmp_path):
-    walk_env.register()
-    run = kmyriad.pretrain(walk_env.CONTINUOUS, out=tmp_path / "walk", total_steps=ITERATION, **TINY)
+def test_other_peoples_environments_have_maps_of_their_features(tmp_path):
+    run = kmyriad.pretrain("MountainCarContinuous-v0", out=tmp_path / "car", total_steps=ITERATION, **TINY)
     write_report([run], tmp_path / "report.html", episodes=4)
     (shown,) = data_of(tmp_path / "report.html")
-    assert shown["missing"] == ["No maps and no goals to pick: this environment has no x and y."]
-    assert "paths" not in shown
+    assert shown["missing"] == []
     assert len(shown["agents"]) == 2
+    position, velocity = shown["ground"]["axes"]
+    assert (position["name"], position["unit"]) == ("0", "")
+    assert (position["per"], velocity["per"]) == (pytest.approx(1.8 / 20), pytest.approx(0.14 / 20))
+    assert shown["goal_radius"] == 1  # pages count in cells where a cell is no square
+    low, high = shown["ground"]["extent"][:2]
+    assert low * position["per"] < -0.5 < high * position["per"]
+    assert shown["ground"]["walls"] is shown["ground"]["relief"] is None
+    assert "cells of 0.09 in 0 by 0.007 in 1" in " ".join(shown["summary"])
+
+
+def test_a_single_feature_has_a_map_with_one_axis(tmp_path):
+    run = kmyriad.pretrain(
+        "MountainCarContinuous-v0", features=("0",), out=tmp_path / "car", total_steps=ITERATION, **TINY
+    )
+    shown = section.section_of(run, episodes=4)
+    assert [axis["name"] for axis in shown["ground"]["axes"]] == ["0"]
+    assert shown["missing"] == []
 
 
 @pytest.mark.parametrize(
@@ -145,7 +160,7 @@ def test_one_agent_one_iteration_and_a_stored_evaluation_without_a_checkpoint(tm
     shown = section.section_of(run)
     assert shown["missing"] == ["No curve: the metrics have no entropy yet."]
     assert shown["summary"][0].startswith("One agent explored without reward: the Ant on open flat ground (ant-empty)")
-    assert "it came to 10 squares of 1 m" in shown["summary"][1]
+    assert "it came to 10 cells of 1 m" in shown["summary"][1]
 
 
 def test_a_damaged_evaluation_is_told(tmp_path):
@@ -235,13 +250,14 @@ def test_the_sentences_of_a_population():
         "kl_floor": 0.5,
     }
     config = with_settings(PretrainConfig(), {"env": "ant-maze", "agents": 2, "total_steps": 9_000_000})
-    assert words.pretraining_summary(config, rows, measures, 15, 0.5) == [
+    plane = Plane(("x", "y"), ("m", "m"), (0.5, 0.5), (0.0, 0.0))
+    assert words.pretraining_summary(config, rows, measures, 15, plane) == [
         "2 agents explored without reward: the Ant in a maze (ant-maze), 2.35 million of 9 million environment steps"
         " (3 iterations).",
         "The entropy of the states that all agents visit together rose from 0.50 nats (iteration 2, the first with"
         " whole episodes) to 4.25 nats.",
-        "In 30 fresh episodes all agents together came to 60 squares of 0.5 m, 2.0 times as many as the best single"
-        " agent, agent 1, with 30 squares in its 15 episodes.",
+        "In 30 fresh episodes all agents together came to 60 cells of 0.5 m, 2.0 times as many as the best single"
+        " agent, agent 1, with 30 cells in its 15 episodes.",
         "The KL of an agent's states from those of the others is 1.70 nats on average; agents that all behave alike"
         " would show 0.50 with as many episodes. Agent 1 does not lie above that.",
     ]
@@ -264,9 +280,12 @@ def test_the_difference_between_agents_is_told_honestly(kl, end):
 # Paths
 
 
+METRES = Plane(("x", "y"), ("m", "m"), (1.0, 1.0), (0.0, 0.0))
+
+
 def test_paths_come_back_to_the_millimetre():
     xy = walks([0, 90, 200]) + np.random.default_rng(0).normal(0, 0.3, (3, 4, 60, 2)).astype(np.float32)
-    packed = pack_paths(all_valid(xy), (0, 0), radius=0.1)
+    packed = pack_paths(all_valid(xy), METRES, radius=0.1)
     assert packed["steps"] == list(range(1, 61))  # nothing can be left out
     np.testing.assert_allclose(unpacked(packed), xy, atol=1e-3)
 
@@ -283,7 +302,7 @@ def test_what_is_left_out_lies_near_the_lines():
     rng = np.random.default_rng(0)
     turns = rng.normal(0, 0.1, (4, 5, 300)).cumsum(axis=2)
     xy = (0.1 * np.stack([np.cos(turns), np.sin(turns)], axis=-1)).cumsum(axis=2)
-    packed = pack_paths(all_valid(xy.astype(np.float32)), (0, 0), radius=1.0)
+    packed = pack_paths(all_valid(xy.astype(np.float32)), METRES, radius=1.0)
     steps = np.array(packed["steps"])
     assert len(steps) < 150
     lines = [

@@ -105,4 +105,5 @@ def test_visits_are_what_an_entropy_is_estimated_from():
     visits = trajectory.visits
     assert visits.features is trajectory.features
     assert visits.valid is trajectory.valid
-    assert visits.xy is trajectory.xy is None
+    assert visits.xy is trajectory.xy
+    np.testing.assert_array_equal(visits.xy, visits.features)  # the first two of two

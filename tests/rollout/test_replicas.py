@@ -1,12 +1,12 @@
-import gymnasium
 import numpy as np
 import pytest
 
 from kmyriad.config import Rollouts
 from kmyriad.envs import WORLDS
+from kmyriad.envs.engines import GoalPoint
 from kmyriad.errors import UsageError
 from kmyriad.population.distributions import action_spec
-from kmyriad.rollout.replicas import CELL, Replicas, make_replicas
+from kmyriad.rollout.replicas import make_replicas
 from tests import walk_env
 
 walk_env.register()
@@ -81,7 +81,7 @@ def test_episodes_end_at_their_limit_which_may_be_below_the_horizon(env):
 def test_our_worlds_can_be_put_back_to_the_bit():
     replicas, other = (make_replicas("point-maze", 4, horizon=10, settings={"reset_noise": 1.0}) for _ in range(2))
     assert replicas.can_be_saved
-    assert replicas.world is replicas.engine.world
+    assert replicas.world is replicas.engine.simulation.world
     replicas.begin(Rollouts(agents=2, replicas=4, horizon=10, steps=5), seed=0)
     stand(replicas, 3)
     other.set_state(replicas.get_state())
@@ -94,23 +94,27 @@ def test_our_worlds_can_be_put_back_to_the_bit():
             np.testing.assert_array_equal(value, getattr(theirs, name), err_msg=name)
 
 
-def test_environments_of_others_have_observations_only():
+def test_environments_of_others_have_no_world():
     replicas = make_replicas(walk_env.CONTINUOUS, 2, horizon=10)
-    assert (replicas.engine, replicas.world, replicas.turning, replicas.mirrors) == (None, None, None, ())
-    assert (replicas.goal_radius, replicas.cell, replicas.has_xy) == (CELL, CELL, False)
+    assert (replicas.world, replicas.turning, replicas.mirrors) == (None, None, ())
     assert replicas.features == ("0", "1")
-    assert not replicas.can_be_saved
-    assert replicas.get_state() is None
-    saved = make_replicas("point-maze", 2, horizon=10).get_state()
-    with pytest.raises(UsageError, match="cannot be put back to a saved state; start its episodes anew"):
-        replicas.set_state(saved)
+    assert replicas.feature_scale == (0.0, 0.0)
+    assert replicas.plane.labels == ("0", "1")
+
+
+@SAVABLE_OR_NOT
+def test_a_state_of_other_replicas_is_no_state(env):
+    replicas, fewer = (make_replicas(env, count, horizon=10) for count in (3, 2))
+    fewer.start(0)
+    with pytest.raises(ValueError, match="the replicas have another number"):
+        replicas.set_state(fewer.get_state())
 
 
 def test_a_goal_may_be_smaller_than_a_coverage_cell():
-    replicas = make_replicas("ant-empty", 1, horizon=5, settings={"goal": (3.0, 0.0), "goal_radius": 0.25})
-    assert (replicas.goal_radius, replicas.cell) == (0.25, 1.0)
-    replicas = make_replicas("point-maze", 1, horizon=5)
-    assert (replicas.goal_radius, replicas.cell) == (0.45, 0.45)
+    goal = GoalPoint((3.0, 0.0), radius=0.25)
+    replicas = make_replicas("ant-empty", 1, horizon=5, goal=goal)
+    assert (replicas.engine.simulation.goal_radius, replicas.cell) == (0.25, (1.0, 1.0))
+    assert make_replicas("point-maze", 1, horizon=5).cell == (0.45, 0.45)
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -120,7 +124,7 @@ def test_a_world_brings_its_features(name):
         assert replicas.features == WORLDS[name].features
         assert replicas.feature_size == len(WORLDS[name].features)
         assert replicas.world.horizon == 5
-        assert replicas.has_xy
+        assert replicas.plane.labels == ("x (m)", "y (m)")
 
 
 def test_symmetries_are_about_the_first_two_features():
@@ -131,18 +135,12 @@ def test_symmetries_are_about_the_first_two_features():
     assert (other.mirrors, other.turning) == ((), None)
 
 
-def test_what_an_environment_can_comes_with_its_engine_alone():
-    engine = make_replicas("point-maze", 2, horizon=5).env
-    assert Replicas(engine, horizon=5).engine is None
-    assert Replicas(engine, ("vx",), horizon=5, engine=engine).feature_size == 1
-
-
 @pytest.mark.parametrize(
     ("env", "settings", "message"),
     [
         ("ant-mazes", {}, "unknown environment 'ant-mazes' .did you mean 'ant-maze'"),
         ("ant-empty", {"features": ("hight",)}, "unknown feature 'hight'"),
-        (walk_env.CONTINUOUS, {"features": ("2",)}, "unknown feature '2'.*indices of the observation"),
+        (walk_env.CONTINUOUS, {"features": ("2",)}, "feature '2' has no such columns; there are 2, from 0 to 1"),
         ("point-maze", {"settings": {"mapp": "u"}}, "unknown setting 'mapp' .did you mean 'map'"),
         ("point-maze", {"settings": {"map": 7}}, "map must be rows of 0"),
         ("point-maze", {"settings": {"decimation": "x"}}, "decimation must be a whole number; got 'x'"),
@@ -154,17 +152,6 @@ def test_bad_environments_are_refused(env, settings, message):
     with pytest.raises(UsageError, match=message) as error:
         make_replicas(env, 2, horizon=5, **settings)
     assert "\n" not in str(error.value)
-
-
-def test_observations_of_several_dimensions_are_refused():
-    class Pictures(walk_env.Walk):
-        def __init__(self):
-            super().__init__()
-            self.observation_space = gymnasium.spaces.Box(0, 1, (4, 4), np.float32)
-
-    vector = gymnasium.vector.SyncVectorEnv([Pictures])
-    with pytest.raises(UsageError, match=r"observation space .* is not supported; it must be a one-dimensional Box"):
-        Replicas(vector, horizon=5)
 
 
 def test_unbounded_actions_are_refused():

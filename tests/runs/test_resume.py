@@ -114,10 +114,13 @@ def test_a_finished_run_stays_as_it_is(trained, run):
 
 
 OTHER = {
+    "action_range": (-1.0, 1.0),
     "activation": "relu",
     "agents": 4,
     "critic_hidden": (7,),
     "critic_lambda": 0.5,
+    "engine": "serial",
+    "feature_scale": (2.0, 2.0),
     "features": ("x",),
     "horizon": 13,
     "initial_std": 0.5,
@@ -184,15 +187,36 @@ def test_each_command_resumes_its_own(run, tmp_path):
             command(resume=True)
 
 
-def test_an_environment_that_cannot_be_saved_goes_on_with_new_episodes(tmp_path, capfd):
+@pytest.mark.parametrize("update", ["actor_critic", "reinforce"])
+def test_other_peoples_environments_go_on_exactly(tmp_path, capfd, update):
+    """Episodes are played again from their seeds and actions, also where they end early."""
+    settings = SMALL | {"rollout_steps": 5, "update": update}
+    for env in (walk_env.CONTINUOUS, walk_env.DISCRETE, walk_env.ENDING):
+        name = env.split("/")[1]
+        whole = kmyriad.pretrain(env, out=tmp_path / name, **(settings | {"total_steps": 7 * 8 * 5}))
+        kmyriad.pretrain(env, out=tmp_path / f"{name}-parts", **(settings | {"total_steps": 3 * 8 * 5}))
+        parts = resume(open_run(tmp_path / f"{name}-parts"), total_steps=7 * 8 * 5)
+        assert "anew" not in capfd.readouterr().err
+        assert rows_of(parts) == rows_of(whole)
+        assert last_bytes(parts) == last_bytes(whole)
+
+
+def test_an_environment_that_does_not_repeat_itself_goes_on_with_new_episodes(tmp_path, capfd):
     settings = SMALL | {"rollout_steps": 5}
-    kmyriad.pretrain(walk_env.CONTINUOUS, out=tmp_path / "run", **(settings | {"total_steps": 3 * 8 * 5}))
-    assert "cannot be saved" not in capfd.readouterr().err
+    kmyriad.pretrain(walk_env.FICKLE, out=tmp_path / "run", **(settings | {"total_steps": 3 * 8 * 5}))
+    assert "anew" not in capfd.readouterr().err
     run = resume(open_run(tmp_path / "run"), total_steps=5 * 8 * 5)
-    told = "this environment's state cannot be saved: its episodes begin anew, all else goes on"
+    told = "this environment does not repeat itself: its episodes begin anew, all else goes on"
     assert capfd.readouterr().err.count(told) == 1
     assert [row["iteration"] for row in run.metrics()] == [1, 2, 3, 4, 5]
     assert [row["particles"] for row in run.metrics()] == [40, 80, 120, 120, 120]  # the pool goes on
+
+
+def test_a_vector_environment_goes_on_with_new_episodes(tmp_path, capfd):
+    settings = SMALL | {"rollout_steps": 5, "env": "CartPole-v1", "total_steps": 3 * 8 * 5}
+    kmyriad.pretrain(out=tmp_path / "run", **settings)
+    resume(open_run(tmp_path / "run"), total_steps=5 * 8 * 5)
+    assert "this environment cannot be put back into an episode: its episodes begin anew" in capfd.readouterr().err
 
 
 def test_a_run_without_a_name_gets_the_first_free_one(tmp_path, monkeypatch):

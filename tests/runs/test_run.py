@@ -267,11 +267,11 @@ def test_a_full_disk_leaves_the_metrics_as_they_were(run):
     assert not list(run.path.glob(".*"))
 
 
-def segment(steps, first, has_xy=True, dtype=np.float32):
+def segment(steps, first, dtype=np.float32):
     """Visits of two agents with three replicas each, numbered from `first`."""
     features = np.arange(first, first + 2 * 3 * steps * 4, dtype=dtype).reshape(2, 3, steps, 4)
     valid = np.arange(2 * 3 * steps).reshape(2, 3, steps) % 5 != first % 5
-    return Visits(features, -features[..., ::2] if has_xy else None, valid)
+    return Visits(features, -features[..., ::2], valid)
 
 
 def test_the_last_horizon_comes_back(run):
@@ -284,16 +284,11 @@ def test_the_last_horizon_comes_back(run):
         expected = np.concatenate([getattr(one, name) for one in pool], axis=2)
         np.testing.assert_array_equal(getattr(read, name), expected, strict=True)
 
-    save_last_horizon(run, [segment(5, 0, has_xy=False)])
-    read = load_last_horizon(run)
-    assert read.xy is None
-    np.testing.assert_array_equal(read.features, segment(5, 0).features, strict=True)
-
 
 def test_a_horizon_that_cannot_be_stored_or_is_damaged_is_one_clear_error(run):
     one = segment(2, 0)
     with pytest.raises(CheckpointError, match=r"'features' must be a dense torch tensor of integers, floats or bools"):
-        save_last_horizon(run, [Visits(one.features.astype(np.complex64), None, one.valid)])
+        save_last_horizon(run, [Visits(one.features.astype(np.complex64), one.xy, one.valid)])
     assert not run.last_horizon_path.exists()
     save_last_horizon(run, [one])
     run.last_horizon_path.write_bytes(run.last_horizon_path.read_bytes()[:-1])

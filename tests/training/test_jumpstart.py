@@ -228,7 +228,7 @@ def test_ranking_is_repeatable_and_agrees_with_what_is_stored(runs):
     assert {standing.agent for standing in stored.standings} == {0, 1, 2}
     assert kmyriad.select(run.path, GOAL, stored=True) == stored
     assert kmyriad.select(run, GOAL, 1e9, stored=True).standings[0].success == 1.0
-    with pytest.raises(UsageError, match="walk has no stored positions to rank agents for a goal by; leave --stored"):
+    with pytest.raises(UsageError, match="walk has no stored episodes to rank agents for a goal by; leave --stored"):
         kmyriad.select(runs / "walk", stored=True)
     kmyriad.evaluate(run, episodes=60, threads=1)
     try:
@@ -242,9 +242,9 @@ def test_ranking_is_repeatable_and_agrees_with_what_is_stored(runs):
     [
         ("three", {"goal": (0.0, 0.0)}, "inside a wall"),
         ("three", {"goal": (50.0, 0.0)}, "outside the world"),
-        ("three", {"goal": (1.0,)}, "goal must be x y or x y z"),
+        ("three", {"goal": (1.0,)}, "goal must be .x, y., .x, y, z."),
         ("three", {}, "point-maze has no reward without a goal"),
-        ("walk", {"goal": GOAL}, "has a reward of its own and takes no goal"),
+        ("walk", {"goal": (1.0, 2.0, 3.0)}, "goal must have at most 2 numbers, one per feature .0, 1.; got 3"),
         ("three", {"goal": GOAL, "env": "ant-empty"}, "was trained in point-maze, not in ant-empty"),
         ("three", {"goal": GOAL, "agent": 3}, "agent must be between 0 and 2; got 3"),
         ("three", {"goal": GOAL, "top": 4}, "top 4 is more than the 3 agents"),

@@ -206,8 +206,7 @@ def test_environments_that_cannot_render_are_refused(tmp_path, capsys):
     walk_env.register()
     run = kmyriad.pretrain(walk_env.CONTINUOUS, agents=2, out=tmp_path / "walk", **TINY)
     assert "cannot render pictures" in told([run.path, "--layout", "grid"], capsys)
-    assert "can show all agents in one scene; use --layout grid" in told([run.path], capsys)
-    assert "--goal is for our worlds" in told([run.path, "--goal", 1, 1], capsys)
+    assert "draws its own pictures, one for each agent; use --layout grid" in told([run.path], capsys)
     assert not (run.path / "videos").exists()
 
 

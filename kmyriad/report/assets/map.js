@@ -3,7 +3,7 @@
 const AXES = { left: 46, right: 8, top: 8, bottom: 42 };
 const BARE = { left: 0, right: 0, top: 0, bottom: 0 };
 
-// How metres become pixels on a canvas that is `width` CSS pixels wide.
+// How a map's coordinates become pixels on a canvas that is `width` CSS pixels wide.
 function mapView(extent, width, margins) {
   const [left, right, bottom, top] = extent;
   const scale = (width - margins.left - margins.right) / (right - left);
@@ -140,7 +140,7 @@ function drawGoal(context, view, goal, radius) {
   context.fill();
 }
 
-function drawAxes(context, view) {
+function drawAxes(context, view, axes) {
   const [left, right, bottom, top] = view.extent;
   context.strokeStyle = context.fillStyle = cssColour("soft");
   context.lineWidth = 1;
@@ -148,22 +148,25 @@ function drawAxes(context, view) {
   context.textAlign = "center";
   context.textBaseline = "top";
   const below = view.py(bottom);
-  for (const x of roundTicks(left, right)) {
-    context.fillRect(view.px(x) - 0.5, below, 1, 4);
-    context.fillText(formatMetres(x), view.px(x), below + 7);
+  for (const value of roundTicks(left * axes[0].per, right * axes[0].per)) {
+    const x = view.px(value / axes[0].per);
+    context.fillRect(x - 0.5, below, 1, 4);
+    context.fillText(formatNumber(value, axes[0].per), x, below + 7);
   }
-  context.fillText("x (m)", view.px((left + right) / 2), below + 24);
+  context.fillText(axisLabel(axes[0]), view.px((left + right) / 2), below + 24);
+  if (axes.length < 2) return;
   context.textAlign = "right";
   context.textBaseline = "middle";
-  for (const y of roundTicks(bottom, top)) {
-    context.fillRect(view.px(left) - 4, view.py(y) - 0.5, 4, 1);
-    context.fillText(formatMetres(y), view.px(left) - 7, view.py(y));
+  for (const value of roundTicks(bottom * axes[1].per, top * axes[1].per)) {
+    const y = view.py(value / axes[1].per);
+    context.fillRect(view.px(left) - 4, y - 0.5, 4, 1);
+    context.fillText(formatNumber(value, axes[1].per), view.px(left) - 7, y);
   }
   context.save();
   context.translate(8, view.py((bottom + top) / 2));
   context.rotate(-Math.PI / 2);
   context.textAlign = "center";
-  context.fillText("y (m)", 0, 0);
+  context.fillText(axisLabel(axes[1]), 0, 0);
   context.restore();
 }
 
@@ -177,9 +180,31 @@ function roundTicks(low, high) {
   return ticks;
 }
 
-// "-4", "0.25": at most two decimals, never "-0" and never an exponent, so that shells and commands read it as meant.
-function formatMetres(value) {
-  return String(Number(value.toFixed(2)) || 0);
+// "-4", "0.25": two decimals, more on an axis of small numbers; never "-0" and never an exponent, so that shells and
+// commands read it as meant.
+function formatNumber(value, per = 1) {
+  const digits = 2 + Math.max(0, Math.ceil(-Math.log10(per)));
+  return (Number(value.toFixed(digits)) || 0).toFixed(digits).replace(/\.?0+$/, "");
+}
+
+// "x (m)", or the bare name of what has no unit.
+function axisLabel(axis) {
+  return axis.unit ? `${axis.name} (${axis.unit})` : axis.name;
+}
+
+// A point of the map in the units of its axes: "6, 3".
+function pointWords(ground, point) {
+  const numbers = [point.x, point.y].slice(0, ground.axes.length);
+  return numbers.map((value, i) => formatNumber(value * ground.axes[i].per, ground.axes[i].per));
+}
+
+// How near is near enough, in words: "1 m", or so much of each axis.
+function radiusWords(run) {
+  const [first] = run.ground.axes;
+  if (run.ground.axes.every((axis) => axis.per === first.per && axis.unit === first.unit)) {
+    return `${formatNumber(run.goal_radius * first.per, first.per)}${first.unit ? " " + first.unit : ""}`;
+  }
+  return run.ground.axes.map((axis) => `${formatNumber(run.goal_radius * axis.per, axis.per)} in ${axisLabel(axis)}`).join(" and ");
 }
 
 // A canvas that shows `draw(context, view)` on the run's ground, at whatever width it gets.
@@ -195,7 +220,7 @@ function mapCanvas(run, margins, label, draw) {
       drawGround(context, view, run.ground);
       draw(context, view);
     });
-    if (margins.left) drawAxes(context, view);
+    if (margins.left) drawAxes(context, view, run.ground.axes);
   };
   // One after the other, so that the page is there before fifty maps are.
   redrawWithLayout(canvas, () => setTimeout(drawMap));

@@ -48,7 +48,7 @@ function mapLayers(view, run, paths) {
   const ground = document.createElement("canvas"), ways = document.createElement("canvas");
   const below = prepareCanvas(ground, view), above = prepareCanvas(ways, view);
   clipToMap(below, view, () => drawGround(below, view, run.ground));
-  drawAxes(below, view);
+  drawAxes(below, view, run.ground.axes);
   clipToMap(above, view, () => drawAllPaths(above, view, paths, run.agents));
   return { ground, ways };
 }
@@ -93,7 +93,7 @@ function pointUnder(event, canvas, view, run) {
   return rounded({ x: view.x((event.clientX - box.left) * ratio), y: view.y((event.clientY - box.top) * ratio) }, run);
 }
 
-// Onto the map, and to decimetres; centimetres where goals are small.
+// Onto the map, and to a tenth of it; a hundredth where goals are small.
 function rounded(point, run) {
   const [left, right, bottom, top] = run.ground.extent;
   const digits = run.goal_radius >= 0.5 ? 1 : 2;
@@ -118,11 +118,14 @@ function steer(event, run, state, pick, redraw) {
 
 // The words beside the map. `show` tells what was found for a goal.
 function pickerPanel(run, pick) {
-  const x = coordinateInput("x"), y = coordinateInput("y");
-  const form = make("form", {}, x.label, y.label, make("button", { type: "submit", class: "main" }, "Rank agents"));
+  const inputs = run.ground.axes.map(coordinateInput);
+  const labels = inputs.map((one) => one.label);
+  const form = make("form", {}, ...labels, make("button", { type: "submit", class: "main" }, "Rank agents"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    if (x.input.value && y.input.value) pick({ x: x.input.valueAsNumber, y: y.input.valueAsNumber });
+    if (inputs.some((one) => !one.input.value)) return;
+    const [x, y = 0] = inputs.map((one, i) => one.input.valueAsNumber / run.ground.axes[i].per);
+    pick({ x, y });
   });
   const result = make("div", { class: "result", "aria-live": "polite" });
   const element = make(
@@ -130,28 +133,28 @@ function pickerPanel(run, pick) {
     { class: "picker" },
     make("h3", {}, "Pick a goal"),
     paragraph(
-      `Click the map, move there with the arrow keys and Enter, or type a point. An agent is there when it comes within ${formatMetres(run.goal_radius)} m.`,
+      `Click the map, move there with the arrow keys and Enter, or type a point. An agent is there when it comes within ${radiusWords(run)}.`,
       "soft",
     ),
     form,
     result,
   );
   const show = (goal, kind, ranking, highlight) => {
-    x.input.value = formatMetres(goal.x);
-    y.input.value = formatMetres(goal.y);
+    pointWords(run.ground, goal).forEach((words, i) => (inputs[i].input.value = words));
     result.replaceChildren(paragraph(verdict(run, goal, kind, ranking), "verdict"));
     if (kind === "free") result.append(rankingList(run, ranking, highlight), commandBox(run, goal));
   };
   return { element, show };
 }
 
-function coordinateInput(name) {
+function coordinateInput(axis) {
+  const { name } = axis;
   const input = make("input", { type: "number", step: "any", min: "-10000", max: "10000", required: "", name });
-  return { input, label: make("label", {}, `${name} (m)`, input) };
+  return { input, label: make("label", {}, axisLabel(axis), input) };
 }
 
 function verdict(run, goal, kind, ranking) {
-  const place = `(${formatMetres(goal.x)}, ${formatMetres(goal.y)})`;
+  const place = `(${pointWords(run.ground, goal).join(", ")})`;
   if (kind === "wall") return `${place} lies inside a wall. Pick a point between the walls.`;
   if (kind === "outside") return `${place} lies outside this world. Pick a point inside its walls.`;
   if (kind === "cut off") return `No way leads from the start to ${place}. Pick another point.`;
@@ -159,7 +162,7 @@ function verdict(run, goal, kind, ranking) {
   if (start <= run.goal_radius) return `${place} is where episodes start: every agent is there at once.`;
   const reaching = ranking.filter((standing) => standing.successes).length;
   if (!reaching) {
-    return `No agent ever comes within ${formatMetres(run.goal_radius)} m of ${place}. Ranked by closest approach instead: in a straight line, the mean over an agent's episodes.`;
+    return `No agent ever comes within ${radiusWords(run)} of ${place}. Ranked by closest approach instead: in a straight line, the mean over an agent's episodes.`;
   }
   const [best, ...others] = ranking.filter((standing) => standing.successes === ranking[0].successes);
   const rate = percent(best.successes, run.episodes);
@@ -196,18 +199,24 @@ function rankingList(run, ranking, highlight) {
 }
 
 function often(standing, run) {
-  return standing.successes ? `${standing.successes} of ${run.episodes} episodes` : `${standing.closest.toFixed(2)} m off`;
+  return standing.successes ? `${standing.successes} of ${run.episodes} episodes` : `${offWords(standing.closest, run)} off`;
 }
 
 function soon(standing, run) {
-  if (!standing.successes) return `${standing.nearest.toFixed(2)} m in its best episode`;
-  const seconds = (standing.medianStep * run.seconds_per_step).toFixed(1);
+  if (!standing.successes) return `${offWords(standing.nearest, run)} in its best episode`;
   const steps = standing.medianStep === 1 ? "1 step" : `${standing.medianStep} steps`;
-  return `median first arrival ${seconds} s (${steps})`;
+  if (!run.seconds_per_step) return `median first arrival after ${steps}`;
+  return `median first arrival ${(standing.medianStep * run.seconds_per_step).toFixed(1)} s (${steps})`;
+}
+
+// A distance on the map: metres, or times the radius of goals where its axes have units of their own.
+function offWords(distance, run) {
+  const isMetres = run.ground.axes.every((axis) => axis.unit === "m" && axis.per === 1);
+  return isMetres ? `${distance.toFixed(2)} m` : `${(distance / run.goal_radius).toFixed(1)} radii`;
 }
 
 function commandBox(run, goal) {
-  const text = `${run.command} ${formatMetres(goal.x)} ${formatMetres(goal.y)}`;
+  const text = [run.command, ...pointWords(run.ground, goal)].join(" ");
   const code = make("code", {}, text);
   const button = make("button", { type: "button", class: "copy" }, "Copy");
   button.addEventListener("click", async () => {

@@ -35,10 +35,10 @@ function populationMaps(run) {
 }
 
 function agentsNote(run) {
-  const squares = `The same ground in every map, with the squares of ${formatMetres(run.goal_radius)} m that an agent's episodes touch`;
+  const cells = `The same ground in every map, with the cells of ${radiusWords(run)} that an agent's episodes touch`;
   return typeof run.kl_floor === "number"
-    ? `${squares}, and the KL of its states from those of the others, in nats (${run.kl_floor.toFixed(2)} if all behaved alike).`
-    : `${squares}.`;
+    ? `${cells}, and the KL of its states from those of the others, in nats (${run.kl_floor.toFixed(2)} if all behaved alike).`
+    : `${cells}.`;
 }
 
 function agentMap(run, paths, agent, index) {
@@ -53,7 +53,7 @@ function agentMap(run, paths, agent, index) {
   });
   const title = make("div", { class: "agent-title" }, chip(agent.colour), `agent ${index}`);
   const notes = [];
-  if (agent.cells !== null) notes.push(`${agent.cells} squares`);
+  if (agent.cells !== null) notes.push(`${agent.cells} cells`);
   if (agent.kl !== null) notes.push(`KL ${agent.kl.toFixed(2)}`);
   return make("figure", { class: "map" }, title, canvas, make("figcaption", {}, notes.join(" · ")));
 }
@@ -77,7 +77,7 @@ function attemptMaps(run) {
     const reached = `${Math.round(100 * attempt.success)} % of ${attempt.episodes} fresh episodes reach the goal`;
     return make("figure", { class: "map" }, make("div", { class: "agent-title" }, `${attempt.title} training`), canvas, make("figcaption", {}, reached));
   });
-  const caption = `The goal, (${formatMetres(goal.x)}, ${formatMetres(goal.y)}), has a radius of ${formatMetres(run.goal_radius)} m. The cross is the start; a line ends where its episode reaches the goal.`;
+  const caption = `The goal, (${pointWords(run.ground, goal).join(", ")}), has a radius of ${radiusWords(run)}. The cross is the start; a line ends where its episode reaches the goal.`;
   return make("div", { class: "part" }, make("h3", {}, "Where the policy goes"), make("div", { class: "attempts" }, ...maps), paragraph(caption, "soft"));
 }
 
@@ -87,13 +87,13 @@ function goalMap(run) {
     drawStart(context, view, run.ground);
     drawGoal(context, view, goal, run.goal_radius);
   });
-  const caption = `The goal, (${formatMetres(goal.x)}, ${formatMetres(goal.y)}), with its radius of ${formatMetres(run.goal_radius)} m. The cross is the start.`;
+  const caption = `The goal, (${pointWords(run.ground, goal).join(", ")}), with its radius of ${radiusWords(run)}. The cross is the start.`;
   return make("figure", { class: "part map alone" }, make("h3", {}, "The goal"), canvas, make("figcaption", {}, caption));
 }
 
 function agentTable(run) {
   const show = (value, digits) => (value === null ? "–" : value.toFixed(digits));
-  const titles = ["agent", "entropy (nats)", "squares visited", "KL from the others (nats)"];
+  const titles = ["agent", "entropy (nats)", "cells visited", "KL from the others (nats)"];
   const table = make("table", { class: "numbers" }, make("tr", {}, ...titles.map((title) => make("th", {}, title))));
   run.agents.forEach((agent, index) => {
     const cells = [String(index), show(agent.entropy, 2), show(agent.cells, 0), show(agent.kl, 2)];

@@ -1,0 +1,73 @@
+"""What steps n replicas together, whoever made them: the interface that training sees."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from kmyriad.envs.plane import Feature, Plane
+from kmyriad.envs.vector_env import WorldVectorEnv
+
+State = dict[str, NDArray[Any]]
+"""Everything that the future of the replicas depends on, arrays by name."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Where a step led, and where the next begins."""
+
+    observation: NDArray[np.float32]
+    """(n, d), reached by this step, before ended episodes start again."""
+    following: NDArray[np.float32]
+    """(n, d), what is seen next: the start of a new episode where one ended."""
+    features: NDArray[np.float32]
+    """(n, f), of what was reached."""
+    xy: NDArray[np.float32]
+    """(n, 2), where that lies in the plane of maps."""
+    reward: NDArray[np.float64]
+    """(n,)."""
+    terminated: NDArray[np.bool_]
+    """(n,), over for good."""
+    done: NDArray[np.bool_]
+    """(n,), over for whatever reason."""
+    success: NDArray[np.bool_] | None
+    """(n,), the task was solved in this episode; None where nothing is said about it."""
+    broken: NDArray[np.bool_]
+    """(n,), this state does not count: the physics broke, or this was no step but a reset."""
+
+
+class Engine(Protocol):
+    """n replicas of one environment. What it cannot do it says: `can_be_saved`, `simulation`."""
+
+    count: int
+    observation_size: int
+    action_space: gymnasium.Space[Any]
+    """Of one replica."""
+    features: tuple[Feature, ...]
+    plane: Plane
+    """What maps show."""
+    tells_success: bool
+    obeys_limit: bool
+    """Whether episodes end when `step` says so; else they end by themselves only."""
+    can_be_saved: bool
+    simulation: WorldVectorEnv | None
+    """The replicas of a world, with its terrain, symmetries and physics to look into; None for what is none."""
+
+    def start(self, seed: int) -> NDArray[np.float32]:
+        """Reset every replica; (n, d), what is seen first."""
+
+    def step(self, actions: NDArray[Any], last: NDArray[np.bool_]) -> Outcome:
+        """One control step of all. Episodes that end, and those that are `last` (n,) told to, start again at once."""
+
+    def get_state(self) -> State | None:
+        """To be put back to, None where that cannot be done."""
+
+    def set_state(self, state: State) -> bool:
+        """Go back to a saved state; False if that did not lead to the same place. Raises ValueError for no state."""
+
+    def render(self) -> list[NDArray[np.uint8]]:
+        """A picture of every replica, (height, width, 3) each."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,157 @@
+"""The engine for an environment, by what it is and can."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import gymnasium
+from gymnasium.vector import AutoresetMode
+
+from kmyriad.envs import WORLDS, short_name
+from kmyriad.envs.engine import Engine
+from kmyriad.envs.gym_engine import GymEngine, Spread, probe
+from kmyriad.envs.make import make_vector_env
+from kmyriad.envs.mujoco_warnings import silenced
+from kmyriad.envs.plane import Feature
+from kmyriad.envs.replica import Goal
+from kmyriad.envs.source import Source, find_source
+from kmyriad.envs.vector_engine import VectorEngine
+from kmyriad.envs.world_engine import WorldEngine
+from kmyriad.errors import UsageError, first_line, nearest_name
+
+EngineName = Literal["auto", "serial", "processes", "vector"]
+
+OURS = ("horizon", "max_episode_steps", "threads", "autoreset_mode", "num_envs", "world", "vectorization_mode")
+"""What replicas decide themselves, whatever an environment calls its settings."""
+
+
+@dataclass(frozen=True)
+class GoalPoint:
+    """A goal as it is asked for: a point in the first features, or in those named."""
+
+    point: tuple[float, ...]
+    names: tuple[str, ...] = ()
+    radius: float | None = None
+    """None for the environment's own."""
+    ends: bool = False
+    """Whether it ends the episode."""
+
+
+def make_engine(
+    env: str,
+    count: int,
+    *,
+    horizon: int,
+    features: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
+    goal: GoalPoint | None = None,
+    threads: int | None = None,
+    engine: EngineName = "auto",
+) -> Engine:
+    """`count` replicas of whatever `env` names, with `features` to be explored (empty: what is sensible for it)."""
+    settings = dict(settings or {})
+    for name in OURS:
+        if name in settings:
+            raise UsageError(f"{name} is no setting of the environment here; give the run's own, such as --horizon")
+    if short_name(env) in WORLDS:
+        return _of_world(short_name(env), count, horizon, features, settings, goal, threads)
+    source = find_source(env)
+    if source.makes_many or (engine in ("auto", "vector") and _has_own_vector(source, features)):
+        return _of_vector(env, source, count, horizon, features, settings, goal)
+    if engine == "vector":
+        raise UsageError(f"{env} has no vector version of its own; use engine auto")
+    return _of_singles(env, source, count, features, settings, goal, threads, engine)
+
+
+def resolved(goal: GoalPoint | None, features: Sequence[Feature]) -> Goal | None:
+    """The goal in terms of these features."""
+    if goal is None:
+        return None
+    names = [feature.name for feature in features]
+    asked = goal.names or tuple(names[: len(goal.point)])
+    if len(goal.point) != len(asked) or len(goal.point) > len(names):
+        raise UsageError(f"goal must have at most {len(names)} numbers, one per feature ({', '.join(names)}); got"
+                         f" {len(goal.point)}")  # fmt: skip
+    for name in asked:
+        if name not in names:
+            raise UsageError(f"goal names {name!r}, which is not among the features{nearest_name(name, names)}")
+    places = tuple(names.index(name) for name in asked)
+    radii = tuple(goal.radius or features[place].cell for place in places)
+    return Goal(places, goal.point, radii, goal.ends)
+
+
+def _of_world(
+    name: str,
+    count: int,
+    horizon: int,
+    features: Sequence[str],
+    settings: dict[str, Any],
+    goal: GoalPoint | None,
+    threads: int | None,
+) -> Engine:
+    if goal is not None:
+        if goal.names not in ((), ("x", "y"), ("x", "y", "z")):
+            raise UsageError(f"a goal in {name} is x y, or x y z; got {' '.join(goal.names)}")
+        settings |= {"goal": goal.point, "goal_radius": goal.radius, "ends_at_goal": goal.ends}
+    env = make_vector_env(
+        name, count, horizon=horizon, threads=threads, autoreset_mode=AutoresetMode.DISABLED, **settings
+    )
+    return WorldEngine(env, tuple(features) or WORLDS[name].features)
+
+
+def _of_singles(
+    env: str,
+    source: Source,
+    count: int,
+    features: Sequence[str],
+    settings: dict[str, Any],
+    goal: GoalPoint | None,
+    threads: int | None,
+    engine: EngineName,
+) -> Engine:
+    def make() -> Any:
+        with silenced():
+            made = source.make(**settings)
+        if not isinstance(made, gymnasium.Env):
+            raise UsageError(f"{env} makes no Gymnasium environment but {type(made).__name__}; mend or wrap it")
+        return made
+
+    try:
+        known = probe(make, features)
+    except UsageError:
+        raise
+    except Exception as error:  # what somebody's environment raises is anyone's guess
+        raise UsageError(f"{env} cannot be made: {type(error).__name__}: {first_line(error)}") from error
+    spread: Spread = "auto" if engine == "vector" else engine
+    told = [feature for term in known.terms for feature in term.features]
+    return GymEngine(make, count, known, resolved(goal, told), spread, threads)
+
+
+def _of_vector(
+    env: str,
+    source: Source,
+    count: int,
+    horizon: int,
+    features: Sequence[str],
+    settings: dict[str, Any],
+    goal: GoalPoint | None,
+) -> Engine:
+    make = source.make if source.makes_many else partial(source.make_vector or source.make, max_episode_steps=horizon)
+    try:
+        made = make(num_envs=count, **settings)
+    except UsageError:
+        raise
+    except Exception as error:  # what somebody's environment raises is anyone's guess
+        raise UsageError(f"{env} cannot be made: {type(error).__name__}: {first_line(error)}") from error
+    if not isinstance(made, gymnasium.vector.VectorEnv):
+        raise UsageError(f"{env} takes num_envs and makes no vector environment but {type(made).__name__}; mend it")
+    if made.num_envs != count:
+        raise UsageError(f"{env} was asked for {count} replicas and made {made.num_envs}; mend it")
+    engine = VectorEngine(made, features)
+    return engine if goal is None else VectorEngine(made, features, resolved(goal, engine.features))
+
+
+def _has_own_vector(source: Source, features: Sequence[str]) -> bool:
+    """Whether it has a vector version, and that can tell the features."""
+    return source.make_vector is not None and all(name.lstrip("-").replace(":", "").isdecimal() for name in features)

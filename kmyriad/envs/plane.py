@@ -1,0 +1,75 @@
+"""What maps show of an environment: two numbers of its state, the ground under them, and how large things are there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmyriad.envs.terrain import Terrain
+from kmyriad.envs.world import World
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Two coordinates, or one (then the second is 0 everywhere)."""
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    cell: tuple[float, float]
+    """Sides of a coverage cell, as large as goals are by default."""
+    start: tuple[float, float]
+    """Where episodes begin."""
+    terrain: Terrain | None = None
+    """What lies on the ground, where that is known."""
+    seconds_per_step: float | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """`x (m)` and the like, for axes."""
+        return tuple(f"{name} ({unit})" if unit else name for name, unit in zip(self.names, self.units, strict=True))
+
+    @property
+    def cell_words(self) -> str:
+        """`1 m`, or the two sides of a cell with their names."""
+        x, y = self.cell
+        if x == y and self.units == ("m", "m"):
+            return f"{x:g} m"
+        sides = zip(self.names, self.units, self.cell, strict=False)
+        return " by ".join(f"{side:.3g}{' ' + unit if unit else ''} in {name}" for name, unit, side in sides)
+
+
+def plane_of_world(world: World) -> Plane:
+    """The ground, seen from above, in metres."""
+    radius = world.goal_radius
+    seconds = world.decimation * float(world.model.opt.timestep)
+    return Plane(("x", "y"), ("m", "m"), (radius, radius), world.terrain.start, world.terrain, seconds)
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One number that is explored."""
+
+    name: str
+    unit: str
+    """Empty where nobody says."""
+    scale: float
+    """Length that counts as one in it; 0 for its deviation over the visited states."""
+    cell: float
+    """Side of a coverage cell, and how near a goal is near enough where nothing else is asked for."""
+
+
+def plane_of_features(
+    features: Sequence[Feature], start: NDArray[np.floating], seconds_per_step: float | None = None
+) -> Plane:
+    """The first two features, or the only one; `start` (f,) is where episodes begin."""
+    shown = features[:2]
+    x, y = [feature.cell for feature in shown] + [1.0] * (2 - len(shown))
+    begin = [float(value) for value in start[:2]] + [0.0] * (2 - len(shown))
+    names, units = tuple(feature.name for feature in shown), tuple(feature.unit for feature in shown)
+    return Plane(names, units, (x, y), (begin[0], begin[1]), None, seconds_per_step)
+
+
+def xy_of(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(n, 2), the first two of features (n, f), or the only one and 0."""
+    return features[:, :2] if features.shape[1] > 1 else np.column_stack([features, np.zeros_like(features)])

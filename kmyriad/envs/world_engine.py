@@ -1,0 +1,65 @@
+"""The worlds as an engine: stepped by `mujoco.batch`, saved exactly by the simulator's state."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmyriad.envs.engine import Outcome, State
+from kmyriad.envs.plane import Feature, plane_of_world, xy_of
+from kmyriad.envs.vector_env import SimulatorState, WorldVectorEnv
+
+POSITION = ("x", "y")
+
+
+class WorldEngine:
+    """An `Engine` of replicas of a world."""
+
+    obeys_limit = True
+    can_be_saved = True
+
+    def __init__(self, env: WorldVectorEnv, features: Sequence[str]) -> None:
+        self._env, self.count = env, env.num_envs
+        self.simulation: WorldVectorEnv | None = env
+        self.action_space = env.single_action_space
+        self.observation_size = env.world.features.observation_size
+        self._names = tuple(features)
+        env.read_features(self._names)  # a misspelt name is told now
+        cell = env.world.goal_radius
+        known = [env.world.features[name] for name in features]
+        self.features = tuple(
+            Feature(one.name if one.size == 1 else f"{one.name}[{index}]", one.unit, 1.0, cell)
+            for one in known
+            for index in range(one.size)
+        )
+        self._has_xy = all(name in env.world.features for name in POSITION)
+        self.plane = plane_of_world(env.world)
+        self.tells_success = env.has_goal
+
+    def start(self, seed: int) -> NDArray[np.float32]:
+        return self._env.reset(seed=seed)[0]
+
+    def step(self, actions: NDArray[Any], last: NDArray[np.bool_]) -> Outcome:
+        observation, reward, terminated, truncated, info = self._env.step(actions)
+        done = terminated | truncated | last
+        features = self._env.read_features(self._names)
+        xy = self._env.read_features(POSITION) if self._has_xy else xy_of(features)
+        following = self._env.reset(options={"reset_mask": done})[0] if done.any() else observation
+        success = info["success"] if self.tells_success else None
+        return Outcome(observation, following, features, xy, reward, terminated, done, success, info["diverged"])
+
+    def get_state(self) -> State:
+        return dataclasses.asdict(self._env.get_state())
+
+    def set_state(self, state: State) -> bool:
+        known = [field.name for field in dataclasses.fields(SimulatorState)]
+        self._env.set_state(SimulatorState(**{name: state[name] for name in known}))
+        return True
+
+    def render(self) -> list[NDArray[np.uint8]]:
+        return [self._env.render_replica(index) for index in range(self.count)]
+
+    def close(self) -> None:
+        self._env.close()
