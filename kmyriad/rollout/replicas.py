@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kmyriad.config import Rollouts
 from kmyriad.envs import WORLDS, find_id, short_name
 from kmyriad.envs.make import make_vector_env
-from kmyriad.envs.symmetry import Mirror, Turning
+from kmyriad.envs.symmetry import SignedOrder, Symmetry, check_symmetry, group_of
 from kmyriad.envs.vector_env import SimulatorState, WorldVectorEnv
 from kmyriad.envs.world import World
 from kmyriad.errors import TrainingStoppedError, UsageError, first_line, nearest_name
@@ -101,14 +101,30 @@ class Replicas:
         return CELL if self.engine is None else self.engine.world.goal_radius
 
     @property
-    def mirrors(self) -> tuple[Mirror, ...]:
-        """Of x and of y, where these are the first two features and the robot is its own mirror image; else none."""
-        return self.world.mirrors if self.world is not None and self.features[:2] == POSITION else ()
+    def symmetries(self) -> tuple[Symmetry, ...]:
+        """That the environment declares, where actions are continuous and features only change among themselves."""
+        declared = self.world.symmetries if self.world is not None else _declared_symmetries(self.env)
+        columns = self._feature_columns()
+        if columns is None or not isinstance(self.action_space, gymnasium.spaces.Box):
+            return ()
+        for symmetry in declared:
+            check_symmetry(symmetry, self.observation_size, self.action_space.shape[0])
+        return tuple(symmetry for symmetry in declared if symmetry.observation.of(columns) is not None)
 
-    @property
-    def turning(self) -> Turning | None:
-        """What is seen otherwise in a turned world, where x and y are the first two features; else None."""
-        return self.world.turning if self.world is not None and self.features[:2] == POSITION else None
+    def views(self) -> tuple[list[Symmetry], list[SignedOrder]]:
+        """(all views of the world that its symmetries give, what becomes of the features in each); perhaps none."""
+        group, columns = group_of(self.symmetries), self._feature_columns() or []
+        of_features = [view.observation.of(columns) for view in group]
+        return group, [view for view in of_features if view is not None]
+
+    def _feature_columns(self) -> list[int] | None:
+        """Where in the observation the features are; None where one of them is not."""
+        if self.world is None:
+            return self._columns
+        features = [self.world.features[name] for name in self.features]
+        if any(feature.source != "observation" for feature in features):
+            return None
+        return [column for feature in features for column in range(feature.slice.start, feature.slice.stop)]
 
     def begin(self, rollouts: Rollouts, seed: int) -> None:
         """Put the replicas where an iteration begins. Replica i is agent i // (replicas per agent)'s, always.
@@ -219,6 +235,12 @@ class Replicas:
                 raise UsageError(f"unknown feature {name!r}{nearest_name(name, known)} (indices of the observation)")
             columns.append(int(name))
         return columns
+
+
+def _declared_symmetries(env: gymnasium.vector.VectorEnv[Any, Any, Any]) -> tuple[Symmetry, ...]:
+    """What an environment that is not one of ours tells in an attribute `symmetries`."""
+    copies = getattr(env, "envs", None)
+    return tuple(getattr(copies[0].unwrapped, "symmetries", ())) if copies else ()
 
 
 def _broke(what: str, error: Exception) -> TrainingStoppedError:

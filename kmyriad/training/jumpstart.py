@@ -237,7 +237,7 @@ def select_start(config: JumpstartConfig) -> tuple[Population, Ranking]:
     replicas = task.replicas(1, threads=1)  # refuses what cannot be trained, and knows the sizes
     replicas.close()
     if start.init == "random":
-        fresh = {"agents": RANDOM_AGENTS, "own_rate": None, "replicas": None, "seed": config.run.seed}
+        fresh = {"agents": RANDOM_AGENTS, "code_size": None, "replicas": None, "seed": config.run.seed}
         population = fresh_population(with_settings(_source_config(config), fresh), replicas)
     else:
         population = load_population(start.source)

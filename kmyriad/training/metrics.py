@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from kmyriad.config import PretrainConfig
-from kmyriad.evaluation.measures import covered_cells
+from kmyriad.evaluation.measures import covered_cells, decomposition
 from kmyriad.objective.divergence import kl_to_others
 from kmyriad.objective.entropy import knn_entropy
 from kmyriad.objective.rewards import Rewards
@@ -55,6 +55,8 @@ def iteration_metrics(
         clouds = _particles_per_agent(pool, rng)
         row["entropy_per_agent"] = [knn_entropy(cloud, k) if len(cloud) > k else None for cloud in clouds]
         row["kl_between_agents"] = _kl_between_agents(clouds, k)
+        starts = trajectory.features[(trajectory.episode_steps == 0) & trajectory.valid]
+        row |= decomposition(_whole(pool), k, rewards.entropy, starts, rng)
         if pool[-1].xy is not None:
             row |= _position_metrics(pool, k, cell, rng)
     return row
@@ -132,6 +134,12 @@ def _particles_per_agent(pool: Sequence[Visits], rng: np.random.Generator) -> li
         chosen = rng.permutation(len(points))[: POINTS_OF_AGENTS // agents]
         clouds.append(points[chosen])
     return clouds
+
+
+def _whole(pool: Sequence[Visits]) -> Visits:
+    """The pool's segments one after the other, (m, p, T, ...)."""
+    features, valid = ([getattr(segment, name) for segment in pool] for name in ("features", "valid"))
+    return Visits(np.concatenate(features, axis=2), None, np.concatenate(valid, axis=2))
 
 
 def _kl_between_agents(clouds: list[NDArray[np.float32]], k: int) -> float | None:
