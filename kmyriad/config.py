@@ -84,7 +84,7 @@ class ObjectiveConfig:
 
     neighbours: Annotated[int, Between(1, 10_000)] = 5
     """Nearest neighbours (k) of the entropy estimate."""
-    diversity_weight: Annotated[float, Between(0.0, 1000.0)] = 1.0
+    diversity_weight: Annotated[float, Between(0.0, 1000.0)] = 2.0
     """Weight of how far agents go, each its own way (actor_critic, agents with codes); 0: the pooled entropy alone."""
     objective_function: Annotated[str, tyro.conf.Suppress] = ""
     """Name of the function, where an objective was given from Python; empty for the one that these settings ask for."""
@@ -101,7 +101,7 @@ class ActorCritic:
     """Learning rate of Adam; with desired_kl only its start."""
     gamma: Fraction = 0.99
     """Discount per control step."""
-    gae_lambda: Fraction = 0.95
+    gae_lambda: Fraction = 0.9
     """Lambda of generalised advantage estimation."""
     clip_range: Annotated[float, Between(1e-3, 10.0)] = 0.2
     """Clip range of the probability ratios."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
+from kmyriad.config import JumpstartConfig, PopulationConfig, PretrainConfig, with_settings
 from kmyriad.objective.rewards import novelty_rewards, rewards_of, slide
 from kmyriad.rollout.collect import Visits
 from kmyriad.runs.run import open_run
