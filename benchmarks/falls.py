@@ -1,4 +1,4 @@
-"""How many of a run's Ants end on their backs, how far they walked and where to: fresh episodes.
+"""How many of a run's Ants end on their backs, and how far they walked: fresh episodes.
 
 python benchmarks/falls.py runs/NAME ...
 """
@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 import kmyriad
-from kmyriad.population.frames import directions_of
 
 EPISODES, SEED = 100, 5
 
@@ -21,36 +20,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a run in an Ant's world")
     arguments = parser.parse_args()
-    columns = ("run", "on backs", "path", "from start", "off way")
-    table = Table(*columns, title=f"the ends of {EPISODES} episodes: a fraction, a mean, medians")
+    columns = ("run", "on backs", "path", "from start")
+    table = Table(*columns, title=f"the ends of {EPISODES} episodes: a fraction, a mean, a median")
     for path in arguments.runs:
-        on_back, walked, away, astray = ends(path)
-        off_way = "-" if astray is None else f"{astray:.0f} degrees"
-        table.add_row(path.name, f"{on_back:.0%}", f"{walked:.1f} m", f"{away:.1f} m", off_way)
+        on_back, walked, away = ends(path)
+        table.add_row(path.name, f"{on_back:.0%}", f"{walked:.1f} m", f"{away:.1f} m")
     Console().print(table)
 
 
-def ends(path: Path) -> tuple[float, float, float, float | None]:
-    """(the fraction upside down, the mean path, the median distance from the start and angle off the way, degrees).
-
-    Without a compass there is no way to be off.
-    """
+def ends(path: Path) -> tuple[float, float, float]:
+    """(the fraction upside down, the mean path, the median distance from the start)."""
     run = kmyriad.open_run(path)
     config, population = run.pretraining, kmyriad.load_population(run)
     visits, _ = fresh_visits(config, population, EPISODES, SEED, features=("up",))
     assert visits.xy is not None
     strides = np.linalg.norm(np.diff(visits.xy, axis=2), axis=-1)
     last = visits.xy[:, :, -1] - visits.xy[:, :, 0]
-    astray, ways = None, directions_of(config, 2)
-    if ways is not None:
-        x, y = ways.T[..., None]
-        across, along = x * last[..., 1] - y * last[..., 0], x * last[..., 0] + y * last[..., 1]
-        astray = float(np.median(np.degrees(np.abs(np.arctan2(across, along)))))
     return (
         float((visits.features[:, :, -1, 0] < 0).mean()),
         float(strides.sum(axis=-1).mean()),
         float(np.median(np.linalg.norm(last, axis=-1))),
-        astray,
     )
 
 

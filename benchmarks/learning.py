@@ -53,7 +53,7 @@ REINFORCE = {
     "learning_rate": 1e-3,
     "initial_std": 0.6,
     "normalise_observations": False,
-    "own_rate": None,
+    "code_size": None,
     "agent_hidden": 128,
 }
 """The best rate and std found for it by `--search`."""

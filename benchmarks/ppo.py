@@ -41,6 +41,7 @@ OURS: dict[str, Any] = {
     "desired_kl": None,
     "critic_warm_up": 1,
     "selection_steps": 10 * HORIZON,
+    "agent": 0,  # one fresh policy, as theirs: nothing to practise for and choose from
 }
 THEIRS: dict[str, Any] = {
     "gamma": 0.9,

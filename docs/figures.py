@@ -14,12 +14,12 @@ import imageio_ffmpeg
 import kmyriad as km
 
 FIGURES = Path(__file__).parent / "figures"
-NO_PRIORS = {"compass": 0, "mirrors": False}
+NO_PRIORS = {"priors": False}
 """Ten agents that are told nothing about the robot; a single one never is."""
 COVERAGE: dict[str, dict[str, Any]] = {
     "one agent": {"agents": 1},
     "ten agents": {"agents": 10, **NO_PRIORS},
-    "ten agents,\nwith directions\nand mirrors": {"agents": 10},
+    "ten agents,\nwith mirrors": {"agents": 10},
 }
 
 

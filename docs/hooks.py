@@ -137,20 +137,35 @@ def _field_docs(block: type) -> dict[str, str]:
 
 
 def preset_tables() -> str:
-    """What each preset of pretraining changes."""
+    """What each preset of pretraining, and each method, changes."""
     parts = []
     for name, make in presets.PRESETS.items():
-        rows: dict[str, list[str]] = {}
-        for env in [*envs.WORLDS, OTHERS]:
-            for agents in NUMBERS_OF_AGENTS:
-                base = config.with_settings(config.PretrainConfig(), {"agents": agents})
-                if name == "desk":
-                    base = presets.preset("quick", env, agents)
-                difference = _difference(presets.preset(name, env, agents), base)
-                rows.setdefault(difference or "nothing", []).append(f"{env} {agents}")
-        than = "quick" if name == "desk" else "the defaults"
-        parts.append(_preset(name, make, "world: agents", f"what differs from {than}", rows))
+        found = {
+            f"{env} {agents}": _difference(presets.preset(name, env, agents, method="ours"), _defaults(agents))
+            for env in [*envs.WORLDS, OTHERS]
+            for agents in NUMBERS_OF_AGENTS
+        }
+        parts.append(_preset(name, make, "world: agents", "what differs from the defaults", _alike(found)))
+    for name, method in presets.METHODS.items():
+        found = {
+            f"any {agents}": _difference(presets.preset("quick", OTHERS, agents, method=name), _defaults(agents))
+            for agents in NUMBERS_OF_AGENTS
+        }
+        what = "what differs from the defaults"
+        parts.append(_preset(f"method {name}", method, "world: agents", what, _alike(found)))
     return "\n\n".join(parts)
+
+
+def _defaults(agents: int) -> config.PretrainConfig:
+    return config.with_settings(config.PretrainConfig(), {"agents": agents})
+
+
+def _alike(found: dict[str, str]) -> dict[str, list[str]]:
+    """Whose difference is the same, by the difference."""
+    rows: dict[str, list[str]] = {}
+    for whose, difference in found.items():
+        rows.setdefault(difference or "nothing", []).append(whose)
+    return rows
 
 
 def jumpstart_preset_tables() -> str:

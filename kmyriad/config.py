@@ -83,17 +83,13 @@ class PopulationConfig:
     """Smallest and largest standard deviation."""
     normalise_observations: bool = True
     """Normalise observations by their running mean and deviation, which become part of the policy."""
-    own_rate: Annotated[float, Between(1e-6, 1.0)] | None = 0.1
-    """Learning rate of an agent's own layers relative to those in common: agents start alike and diverge that slowly.
-    None: only the trunk is in common and each agent starts with random layers of its own (the paper's network)."""
-    own_adapters: bool = True
-    """Own weights in each agent's hidden layer; without, only biases and output layers (faster for many agents)."""
-    direction_rate: Fraction = 0.0
-    """Learning rate of what all layers learn about an agent's direction (needs compass); 0 leaves that to a bias."""
-    mirrors: bool = False
-    """Mirrored views (needs compass): agents that go left see the world of those that go right."""
-    turns: bool = False
-    """Turned views (needs compass): every agent sees its direction straight ahead."""
+    code_size: Annotated[int, Between(1, 10_000)] | None = 2
+    """Numbers in an agent's code. Its layers are those in common plus what is linear in its code: agents start alike
+    and diverge. As many as agents: a part of its own each. None: independent random layers (the paper's network)."""
+    code_rate: Annotated[float, Between(1e-6, 1.0)] = 0.1
+    """Learning rate of what is linear in the codes, relative to what is in common."""
+    priors: bool = True
+    """See the world through the symmetries that its environment declares, several agents each through one of them."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -108,11 +104,8 @@ class ObjectiveConfig:
 
     neighbours: Annotated[int, Between(1, 10_000)] = 5
     """Nearest neighbours (k) of the entropy estimate."""
-    diversity_weight: Annotated[float, Between(0.0, 1000.0)] = 1.0
-    """Weight of the mutual information of state and agent (actor_critic); 0 leaves the pooled entropy alone."""
-    compass: Annotated[float, Between(0.0, 100.0)] = 0.0
-    """Direction per agent, evenly around the first two features: how many deviations ahead the agent is expected when
-    agents are told apart; 0 gives no directions."""
+    diversity_weight: Annotated[float, Between(0.0, 1000.0)] = 2.0
+    """Weight of how far agents go, each its own way (actor_critic, agents with codes); 0: the pooled entropy alone."""
     objective_function: Annotated[str, tyro.conf.Suppress] = ""
     """Name of the function, where an objective was given from Python; empty for the one that these settings ask for."""
 
@@ -128,7 +121,7 @@ class ActorCritic:
     """Learning rate of Adam; with desired_kl only its start."""
     gamma: Fraction = 0.99
     """Discount per control step."""
-    gae_lambda: Fraction = 0.95
+    gae_lambda: Fraction = 0.9
     """Lambda of generalised advantage estimation."""
     clip_range: Annotated[float, Between(1e-3, 10.0)] = 0.2
     """Clip range of the probability ratios."""

@@ -1,6 +1,11 @@
-"""Tuned settings, apart from the code that uses them. A world that nobody tuned gets those of `quick` itself."""
+"""Tuned settings, apart from the code that uses them: a method, and how large a run of it is.
 
-from collections.abc import Callable
+A *method* says what is learned and how: `ours`, or `paper`, which has nothing of ours in it. A *preset* says how much:
+`quick`, `desk` or `paper` (Table 2). Both are the same in every environment and for any number of agents; what depends
+on these does so by one formula.
+"""
+
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -10,6 +15,7 @@ from kmyriad.config import (
     ActorCritic,
     Init,
     JumpstartConfig,
+    ObjectiveConfig,
     PopulationConfig,
     PretrainConfig,
     RunConfig,
@@ -18,138 +24,94 @@ from kmyriad.config import (
     even_split,
     with_settings,
 )
-from kmyriad.envs import short_name
+from kmyriad.envs import WORLDS, short_name
 from kmyriad.envs.source import own_horizon
 from kmyriad.errors import UsageError, nearest_name
 
 PAPER_LEARNING_RATES = {1: 2e-4, 10: 2e-4, 50: 5e-4}
 """The paper's Table 2: the rate by number of agents. Numbers in between take that of the next lower one."""
 
-OWN_RATE, OWN_RATE_WITH_COMPASS = 0.1, 0.03
-"""With a compass, what sets agents apart is known to what they have in common."""
-OWN_RATES_IN_ALL, OWN_RATES_WITH_COMPASS = 1.5, 0.3
-"""At most, of all agents together: the more there are, the less data and the more noise for each."""
+
+def ours(agents: int, update: str | None = None) -> PretrainConfig:
+    """Entropy and a way of its own for every agent, layers by code, actor-critic, symmetries that are declared."""
+    rule = RULES[update or "actor_critic"]()
+    run = RunConfig(rollout_steps=25 if isinstance(rule, ActorCritic) else None)
+    return PretrainConfig(population=PopulationConfig(agents), update=rule, run=run)
 
 
-def paper(env: str, agents: int, update: str | None = None) -> PretrainConfig:
-    """The paper's Table 2; its seeds are 0, 1, 56 and 123.
+def paper(agents: int, update: str | None = None) -> PretrainConfig:
+    """The paper's method: entropy alone, independent random layers, its gradient and rates, whole horizons, no priors.
 
     It does not state the initial deviation nor the features; those are this project's defaults.
     """
-    rate = PAPER_LEARNING_RATES[max(known for known in PAPER_LEARNING_RATES if known <= agents)]
     update = update or "reinforce"
+    rate = PAPER_LEARNING_RATES[max(known for known in PAPER_LEARNING_RATES if known <= agents)]
     config = PretrainConfig(
-        WorldConfig(env, horizon=600),
-        PopulationConfig(
+        population=PopulationConfig(
             agents,
             trunk_hidden=(512, 256),
             agent_hidden=256,
             activation="relu",
             initial_std=0.37,
             normalise_observations=False,
-            own_rate=None,
+            code_size=None,
+            priors=False,
         ),
+        objective=ObjectiveConfig(diversity_weight=0.0),
         update=RULES[update](learning_rate=rate),
-        run=RunConfig(total_steps=200 * 1000 * 600, replicas=1000, rollout_steps=None),
+        run=RunConfig(rollout_steps=None),
     )
     return config if update == "actor_critic" else with_settings(config, {"lr_milestones": (30, 80), "lr_decay": 0.5})
 
 
-def quick(env: str, agents: int, update: str | None = None) -> PretrainConfig:
+METHODS = {"ours": ours, "paper": paper}
+
+
+def quick(agents: int) -> Mapping[str, Any]:
     """About three minutes on two cores."""
-    rule = RULES[update or "actor_critic"]()
-    config = PretrainConfig(
-        WorldConfig(env, horizon=own_horizon(env) or WorldConfig.horizon),
-        PopulationConfig(agents, own_rate=min(OWN_RATE, OWN_RATES_IN_ALL / agents)),
-        update=rule,
-        run=RunConfig(rollout_steps=25 if isinstance(rule, ActorCritic) else None),
-    )
-    tuned = TUNED.get(short_name(env))
-    return config if tuned is None else tuned(config)
+    return {}
 
 
-def desk(env: str, agents: int, update: str | None = None) -> PretrainConfig:
+def desk(agents: int) -> Mapping[str, Any]:
     """About a quarter of an hour on two cores: the paper's horizon."""
-    config = with_settings(quick(env, agents, update), {"horizon": 600, "total_steps": 6_000_000})
-    if short_name(env) == "point-maze":  # a longer episode shows a ball nothing new
-        return config
-    return with_settings(config, {"replicas": even_split(200, agents), "neighbours": 15})
+    return {"horizon": 600, "total_steps": 6_000_000, "replicas": even_split(200, agents), "neighbours": 15}
 
 
-def ant(config: PretrainConfig) -> PretrainConfig:
-    """Several Ants have their directions from the beginning."""
-    return directed(_learning(config, gae_lambda=0.9))
+def table_2(agents: int) -> Mapping[str, Any]:
+    """The paper's Table 2; its seeds are 0, 1, 56 and 123."""
+    return {"horizon": 600, "total_steps": 200 * 1000 * 600, "replicas": even_split(1000, agents)}
 
 
-def ant_maze(config: PretrainConfig) -> PretrainConfig:
-    """Straight on is not far between walls: directions go deeper into the network and weigh less."""
-    config = ant(config)
-    if config.population.agents == 1:
-        return config
-    if config.population.agents > 10:
-        return with_settings(config, {"diversity_weight": 0.5})
-    return with_settings(config, {"direction_rate": 0.03})
+PRESETS = {"quick": quick, "desk": desk, "paper": table_2}
+"""Sizes of a run for a number of agents, by name."""
 
 
-def directed(config: PretrainConfig) -> PretrainConfig:
-    """Each agent has a direction, and sees the world in mirrors that turn it into the first quadrant."""
-    agents = config.population.agents
-    if agents == 1:
-        return config
-    own_rate = min(OWN_RATE_WITH_COMPASS, OWN_RATES_WITH_COMPASS / agents)
-    settings = {"compass": 1.0, "mirrors": True, "diversity_weight": 0.5, "own_rate": own_rate}
-    config = with_settings(config, settings)
-    if agents <= 10:
-        return config
-    # More have too little to learn from each: nearly all is in common, in views where all have one way.
-    many = {"turns": True, "diversity_weight": 1.0, "initial_std": 0.14, "own_adapters": False}
-    return with_settings(_learning(config, gae_lambda=0.8), many)
+def method_of(preset: str) -> str:
+    """The method that a preset has where none is asked for."""
+    return "paper" if preset == "paper" else "ours"
 
 
-def point_maze(config: PretrainConfig) -> PretrainConfig:
-    """For a ball, which needs no practice to roll.
+def rule_of(preset: str, method: str | None = None) -> str:
+    """The update rule that comes with a preset and a method, where none is asked for."""
+    return "reinforce" if (method or method_of(preset)) == "paper" else "actor_critic"
 
-    Agents have nothing to learn in common and may start with much noise. As noise alone takes them anywhere, they want
-    larger samples and smaller updates, or they chase each other round the maze.
+
+def preset(name: str, env: str, agents: int, update: str | None = None, method: str | None = None) -> PretrainConfig:
+    """The settings of a named preset for a world, a number of agents, an update rule and a method.
+
+    None for the last two: those that come with the preset.
     """
-    settings = {
-        # Its control step is 0.01 s: without decimation the ball hardly leaves its cell in an episode.
-        "env_settings": {"decimation": 5},
-        "own_rate": 1.0,
-        "initial_std": 0.6,
-        "diversity_weight": 0.3,
-    }
-    if isinstance(config.update, ActorCritic):
-        settings |= {"rollout_steps": 100, "gamma": 0.97, "desired_kl": 0.02}
-    return with_settings(config, settings)
-
-
-def _learning(config: PretrainConfig, **settings: Any) -> PretrainConfig:
-    """`config` with settings of the actor-critic, where that is its rule."""
-    return with_settings(config, settings) if isinstance(config.update, ActorCritic) else config
-
-
-TUNED: dict[str, Callable[[PretrainConfig], PretrainConfig]] = {
-    "ant-empty": ant,
-    "ant-maze": ant_maze,
-    "ant-cave": directed,
-    "ant-pyramid": ant,
-    "point-maze": point_maze,
-}
-"""What is known to be better than `quick` in a world, by its short name."""
-
-PRESETS = {"quick": quick, "desk": desk, "paper": paper}
-RULE_OF = {"paper": "reinforce"}
-"""The update rule of presets that bring one of their own."""
-
-
-def preset(name: str, env: str, agents: int, update: str | None = None) -> PretrainConfig:
-    """The settings of a named preset for a world, a number of agents and an update rule (None: the preset's own)."""
     _check_name("preset", name, tuple(PRESETS))
     if update is not None:
         _check_name("update", update, tuple(RULES))
+    if method is not None:
+        _check_name("method", method, tuple(METHODS))
     agents = PopulationConfig(agents).agents  # refuses what is no number of agents
-    return PRESETS[name](checked("env", env, str), agents, update)
+    row = WORLDS.get(short_name(checked("env", env, str)))
+    horizon = own_horizon(env) or WorldConfig.horizon
+    world = WorldConfig(env, {} if row is None else dict(row.training_settings), horizon)
+    config = replace(METHODS[method or method_of(name)](agents, update), world=world)
+    return with_settings(config, PRESETS[name](agents))
 
 
 def jumpstart_quick(init: Init) -> JumpstartConfig:

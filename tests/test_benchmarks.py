@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
+from kmyriad.config import JumpstartConfig, PopulationConfig, PretrainConfig, with_settings
 from kmyriad.objective.rewards import novelty_rewards, rewards_of, slide
 from kmyriad.rollout.collect import Visits
 from kmyriad.runs.run import open_run
@@ -151,7 +151,7 @@ def test_experiments_train_and_measure_every_checkpoint(benchmark, rule, tmp_pat
     ],
 )
 def test_study_trains_with_pools_that_no_setting_gives(monkeypatch, benchmark, tmp_path, asked, segments, factors):
-    study, config = benchmark("study"), PretrainConfig()
+    study, config = benchmark("study"), PretrainConfig(population=PopulationConfig(1))
     rng = np.random.default_rng(0)
     visited = []
     for _ in range(20):

@@ -27,7 +27,7 @@ from kmyriad.config import (
     with_settings,
 )
 from kmyriad.errors import UsageError
-from kmyriad.presets import JUMPSTART_PRESETS, PRESETS, jumpstart_preset, preset
+from kmyriad.presets import JUMPSTART_PRESETS, METHODS, PRESETS, jumpstart_preset, preset
 
 BLOCKS = (
     *(WorldConfig, PopulationConfig, ObjectiveConfig, ActorCritic, Reinforce, TrustRegion, RunConfig),
@@ -422,48 +422,52 @@ def test_presets_of_jumpstarts_are_valid(name, init):
     assert config_from_json(config.as_json()) == config
 
 
-def test_the_more_agents_the_slower_their_own_layers():
-    rates = [preset("quick", "Pusher-v5", agents).population.own_rate for agents in (1, 10, 50, 100)]
-    assert rates == [0.1, 0.1, 0.03, 0.015]
-    assert [preset("quick", "ant-maze", agents).population.own_rate for agents in (2, 10, 50)] == [0.03, 0.03, 0.006]
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("method", METHODS)
+def test_one_recipe_for_every_environment_and_number_of_agents(name, method):
+    """But for what the numbers of replicas come to, the paper's rates and a world's own settings."""
+
+    def told(env, agents):
+        free = {"env": "", "env_settings": {}, "agents": 1, "replicas": None, "learning_rate": 1e-3}
+        return with_settings(preset(name, env, agents, method=method), free)
+
+    recipes = [told(env, agents) for env in ("ant-empty", "point-maze", "Pusher-v5") for agents in (1, 10, 11, 50)]
+    assert all(recipe == recipes[0] for recipe in recipes)
 
 
-def test_many_ants_have_turned_views_and_few_in_the_maze_layers_that_know_their_directions():
-    cases = [("ant-empty", 10), ("ant-empty", 11), ("ant-maze", 1), ("ant-maze", 2), ("point-maze", 50)]
-    populations = [preset("quick", *case).population for case in cases]
-    assert [population.direction_rate for population in populations] == [0.0, 0.0, 0.0, 0.03, 0.0]
-    assert [population.own_adapters for population in populations] == [True, False, True, True, True]
-    assert [population.turns for population in populations] == [False, True, False, False, False]
-    assert [population.initial_std for population in populations] == [0.18, 0.14, 0.18, 0.18, 0.6]
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("agents", [1, 10, 50])
+def test_nothing_of_ours_is_in_the_papers_method(name, agents):
+    config = preset(name, "ant-empty", agents, method="paper")
+    assert (config.rule, config.rollouts.are_segments, config.objective.diversity_weight) == ("reinforce", False, 0)
+    population = config.population
+    assert (population.code_size, population.priors, population.normalise_observations) == (None, False, False)
+    assert (population.trunk_hidden, population.agent_hidden, population.activation) == ((512, 256), 256, "relu")
+    assert config.update.learning_rate == {1: 2e-4, 10: 2e-4, 50: 5e-4}[agents]
+    sizes = preset(name, "ant-empty", agents, method="ours")
+    for setting in ("horizon", "total_steps", "replicas", "neighbours"):
+        assert settings_of(config)[setting] == settings_of(sizes)[setting]
+
+
+def test_the_method_is_ours_but_for_the_papers_preset():
+    assert preset("paper", "ant-empty", 10) == preset("paper", "ant-empty", 10, method="paper")
+    for name in ("quick", "desk"):
+        assert preset(name, "ant-empty", 10) == preset(name, "ant-empty", 10, method="ours")
+    with pytest.raises(UsageError, match=r"unknown method 'theirs'; known: ours, paper"):
+        preset("quick", "ant-empty", 10, method="theirs")
 
 
 def test_desk_is_six_million_steps_of_the_papers_horizon():
     configs = [preset("desk", env, 10) for env in ("ant-empty", "point-maze")]
     assert [config.world.horizon for config in configs] == [600, 600]
-    assert [(config.rollouts.replicas, config.objective.neighbours) for config in configs] == [(200, 15), (100, 5)]
+    assert [(config.rollouts.replicas, config.objective.neighbours) for config in configs] == [(200, 15), (200, 15)]
     assert [config.run.total_steps for config in configs] == [6_000_000, 6_000_000]
 
 
-def test_lambda_is_smaller_where_that_keeps_ants_on_their_feet():
-    worlds = ("ant-empty", "ant-pyramid", "ant-cave", "ant-maze")
-    found = {env: preset("quick", env, 10).update.gae_lambda for env in worlds}
-    assert found == {"ant-empty": 0.9, "ant-pyramid": 0.9, "ant-cave": 0.95, "ant-maze": 0.9}
-
-
-def test_several_ants_have_a_compass_and_nothing_else_has():
-    for env in ("ant-empty", "kmyriad/AntCave-v0", "ant-pyramid", "ant-maze"):
-        config = preset("quick", env, 2)
-        assert config.objective.compass
-        assert config.population.mirrors
-    assert not any(preset("quick", env, 2).objective.compass for env in ("point-maze", "Pusher-v5"))
-    assert preset("quick", "ant-empty", 1).objective.compass == preset("paper", "ant-empty", 10).objective.compass == 0
-
-
 @pytest.mark.parametrize("env", ["point-maze", "kmyriad/PointMaze-v0"])
-@pytest.mark.parametrize("horizon", [200, 250, 600])
-def test_point_maze_has_longer_segments(env, horizon):
-    config = with_settings(preset("quick", env, 10), {"horizon": horizon})
-    assert (config.rollouts.steps, config.world.env_settings) == (100, {"decimation": 5})
+def test_a_world_brings_settings_to_train_with(env):
+    assert preset("quick", env, 10).world.env_settings == {"decimation": 5}
+    assert preset("quick", "ant-empty", 10).world.env_settings == {}
 
 
 def test_segments_are_the_actor_critics_alone():

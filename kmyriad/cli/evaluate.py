@@ -1,5 +1,6 @@
 """`kmyriad evaluate`."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -85,6 +86,11 @@ def sentences(facts: dict[str, Any]) -> list[str]:
         )
     else:
         told.append("There is no KL between agents: one of them has next to no valid states.")
+    if "information" in facts:
+        told.append(
+            f"A state tells at least {facts['information']:.2f} nats about whose it is; all there is to tell are"
+            f" {math.log(facts['agents']):.2f}."
+        )
     alone = "" if one_agent else f" together, {facts['covered_cells_per_agent_mean']:.0f} per agent on average"
     told.append(f"Covered cells of {facts['cell_words']}: {facts['covered_cells']}{alone}.")
     return told

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kmyriad.checks import Between
 from kmyriad.envs.maze import map_of
-from kmyriad.envs.symmetry import Mirror, SignedOrder, Turning
+from kmyriad.envs.symmetry import SignedOrder, Symmetry
 from kmyriad.envs.terrain import ARENA_BYTES, MAZE_CELL, TERRAINS, Terrain, maze_of
 from kmyriad.envs.world import Feature, FeatureTable
 from kmyriad.errors import UsageError, nearest_name
@@ -68,7 +68,7 @@ FEATURES = FeatureTable(
 )
 
 
-def mirror(axis: int) -> Mirror:
+def mirror(axis: int) -> Symmetry:
     """The Ant where x (axis 0) or y (axis 1) has the other sign: legs in each other's places, rotations reversed.
 
     Exact but for the bearing of the far target, to which x is no matter of sign.
@@ -94,16 +94,7 @@ def mirror(axis: int) -> Mirror:
     for name, part in orders.items():
         place = FEATURES[name].slice
         whole.order[place], whole.signs[place] = place.start + part.order, part.signs
-    return Mirror(whole, joints)
-
-
-TURNING = Turning(
-    FEATURES["x"].start,
-    FEATURES["y"].start,
-    headings=(FEATURES["yaw"].start,),
-    bearings=(FEATURES["angle_to_target"].start,),
-)
-"""`heading`, the cosine of a bearing, stays as it is: it is not linear in what is seen."""
+    return Symmetry(whole, joints, f"mirror of {'xy'[axis]}")
 
 
 def ant_world(
@@ -158,8 +149,7 @@ class Ant:
 
     features = FEATURES
     goal_radius = 1.0
-    mirrors = (mirror(0), mirror(1))
-    turning = TURNING
+    symmetries = (mirror(0), mirror(1))
 
     @cached_property
     def model(self) -> mujoco.MjModel:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmyriad.envs.plane import Feature, Plane
+from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.vector_env import WorldVectorEnv
 
 State = dict[str, NDArray[Any]]
@@ -52,6 +53,10 @@ class Engine(Protocol):
     obeys_limit: bool
     """Whether episodes end when `step` says so; else they end by themselves only."""
     can_be_saved: bool
+    symmetries: tuple[Symmetry, ...]
+    """That the environment declares."""
+    columns: tuple[int, ...] | None
+    """Where in the observation the features are; None where one of them is not."""
     simulation: WorldVectorEnv | None
     """The replicas of a world, with its terrain, symmetries and physics to look into; None for what is none."""
 

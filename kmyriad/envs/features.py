@@ -168,6 +168,13 @@ def merged(terms: Sequence[Term]) -> list[Term]:
     return together
 
 
+def columns_of(terms: Sequence[Term]) -> tuple[int, ...] | None:
+    """Where in the flattened observation the numbers of `terms` are; None where one of them is not."""
+    if any(term.kind != "observation" for term in terms):
+        return None
+    return tuple(column for term in terms for column in term.columns)
+
+
 def observation_parts(space: gymnasium.Space[Any], name: str = "") -> dict[str, tuple[int, ...]]:
     """Columns of the flattened observation by the names of a Dict's parts, `outer.inner` for those within."""
     if not isinstance(space, Dict):

@@ -18,7 +18,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from numpy.typing import NDArray
 
 from kmyriad.envs.engine import Outcome, State
-from kmyriad.envs.features import STILL, Seen, Term, parse_terms, read_terms, root_terms
+from kmyriad.envs.features import STILL, Seen, Term, columns_of, parse_terms, read_terms, root_terms
 from kmyriad.envs.mujoco_warnings import silenced
 from kmyriad.envs.plane import plane_of_features, xy_of
 from kmyriad.envs.replica import (
@@ -34,6 +34,7 @@ from kmyriad.envs.replica import (
     Replica,
     action_size,
 )
+from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.vector_env import WorldVectorEnv
 from kmyriad.errors import TrainingStoppedError, UsageError, first_line
 
@@ -60,6 +61,8 @@ class Probe:
     """Of one step, the fastest of the trial."""
     seconds_per_step: float | None
     """In the environment's own time."""
+    symmetries: tuple[Symmetry, ...]
+    """That it declares in an attribute of that name."""
 
 
 def probe(make: Callable[[], Env], names: Sequence[str]) -> Probe:
@@ -92,7 +95,9 @@ def probe(make: Callable[[], Env], names: Sequence[str]) -> Probe:
         env.close()
     fps, dt = (env.metadata or {}).get("render_fps"), getattr(env.unwrapped, "dt", None)
     step_time = dt if isinstance(dt, int | float) and dt > 0 else 1 / fps if fps else None
-    return Probe(replica.layout.observation, env.action_space, terms, np.nan_to_num(start), min(seconds), step_time)
+    symmetries = tuple(getattr(env.unwrapped, "symmetries", ()))
+    size, begin = replica.layout.observation, np.nan_to_num(start)
+    return Probe(size, env.action_space, terms, begin, min(seconds), step_time, symmetries)
 
 
 def _read(terms: Sequence[Term], seen: Seen) -> NDArray[np.float64]:
@@ -116,6 +121,7 @@ class GymEngine:
         self.observation_size = known.observation_size
         self.features = tuple(feature for term in known.terms for feature in term.features)
         self.plane = plane_of_features(self.features, known.start, known.seconds_per_step)
+        self.symmetries, self.columns = known.symmetries, columns_of(known.terms)
         self.tells_success = goal is not None
         self._layout = Layout(known.observation_size, len(self.features))
         self._action_size = action_size(known.action_space)

@@ -71,8 +71,7 @@ class PointMaze:
 
     features = FEATURES
     goal_radius = 0.45
-    mirrors = ()
-    turning = None
+    symmetries = ()
 
     @cached_property
     def model(self) -> mujoco.MjModel:

@@ -14,10 +14,11 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from kmyriad.envs.engine import Outcome, State
-from kmyriad.envs.features import Seen, Term, parse_terms
+from kmyriad.envs.features import Seen, Term, columns_of, parse_terms
 from kmyriad.envs.plane import plane_of_features, xy_of
 from kmyriad.envs.replica import Goal, action_of, check_space
 from kmyriad.envs.source import find_function
+from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.vector_env import WorldVectorEnv
 from kmyriad.errors import TrainingStoppedError, UsageError, first_line
 
@@ -49,6 +50,8 @@ class VectorEngine:
         first = Seen(flat[0], observation, {key: value[:1] for key, value in _arrays(info).items()}, None)
         self._terms = parse_terms(names, env.single_observation_space, first)
         self.features = tuple(feature for term in self._terms for feature in term.features)
+        self.symmetries: tuple[Symmetry, ...] = tuple(getattr(env, "symmetries", ()))
+        self.columns = columns_of(self._terms)
         fps = (env.metadata or {}).get("render_fps")
         start = self._read(flat, observation, info)
         self.plane = plane_of_features(self.features, np.nan_to_num(start[0]), 1 / fps if fps else None)

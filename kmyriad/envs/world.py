@@ -9,7 +9,7 @@ import numpy as np
 from mujoco.batch import Batch
 from numpy.typing import NDArray
 
-from kmyriad.envs.symmetry import Mirror, Turning
+from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.terrain import Terrain
 from kmyriad.errors import UsageError, nearest_name
 
@@ -107,12 +107,8 @@ class World(Protocol):
         """Default radius of the goal task, metres."""
 
     @property
-    def mirrors(self) -> tuple[Mirror, ...]:
-        """The robot where x has the other sign, and where y has; none unless it is its own mirror image."""
-
-    @property
-    def turning(self) -> Turning | None:
-        """What the robot sees otherwise where the world is turned; None unless its actions are its own frame's."""
+    def symmetries(self) -> tuple[Symmetry, ...]:
+        """Of the robot, exact ones only; looked through one after the other they give more. Most have none."""
 
     def initial_state(self, rng: np.random.Generator | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """One replica's (qpos, qvel) at the start of an episode; `rng` is None when `has_reset_noise` is False."""

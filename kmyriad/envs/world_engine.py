@@ -34,6 +34,10 @@ class WorldEngine:
             for one in known
             for index in range(one.size)
         )
+        self.symmetries = env.world.symmetries
+        self.columns: tuple[int, ...] | None = None
+        if all(one.source == "observation" for one in known):
+            self.columns = tuple(column for one in known for column in range(one.slice.start, one.slice.stop))
         self._has_xy = all(name in env.world.features for name in POSITION)
         self.plane = plane_of_world(env.world)
         self.tells_success = env.has_goal

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from kmyriad.objective.divergence import kl_to_others, pairwise_kl
 from kmyriad.objective.entropy import knn_entropy
+from kmyriad.objective.information import distance_from, information, own_trajectory_share
 from kmyriad.objective.scale import scaled_visits
 from kmyriad.population.population import Population
 from kmyriad.rollout.collect import Visits, collect
@@ -19,6 +20,9 @@ K = 5
 
 KL_POINTS = 40_000
 """Particles, of all agents together, that the KL between agents is estimated on."""
+
+INFORMATION_POINTS = 40_000
+"""States, of all agents together, that the information of state and agent is estimated on."""
 
 PAIR_POINTS, PAIRED_AGENTS = 20_000, 64
 """Particles of all agents together for the KL of every pair, and the most agents that are paired: it takes seconds."""
@@ -32,7 +36,7 @@ def visit(population: Population, replicas: Replicas, horizon: int, seed: int = 
 
 
 def measure(visits: Visits, cell: tuple[float, float], seed: int = 0, scale: Sequence[float] = ()) -> dict[str, Any]:
-    """Entropies in nats, KL between agents with its floor, and covered cells, as plain JSON.
+    """Entropies in nats, KL between agents with its floor, covered cells and `decomposition`, as plain JSON.
 
     `scale` is the length that counts as one in each feature (`objective.scale`); entropies are in the features' own
     units whatever it is.
@@ -57,7 +61,26 @@ def measure(visits: Visits, cell: tuple[float, float], seed: int = 0, scale: Seq
     if np.ptp(np.concatenate(places), axis=0).all():
         in_cells = np.divide(np.concatenate(places), cell, dtype=np.float32)
         row["entropy_xy"] = knn_entropy(in_cells, K) + float(np.log(cell).sum())
-    return row
+    start = visits.features[:, :, 0][visits.valid[:, :, 0]]
+    parts = decomposition(visits, K, row["entropy"], start, generator(seed, 2))
+    return row | {name: value for name, value in parts.items() if value is not None}
+
+
+def decomposition(
+    visits: Visits, k: int, entropy: float, starts: NDArray[np.float32], rng: np.random.Generator
+) -> dict[str, float | None]:
+    """What the entropy H(s) is made of, and what its neighbours are; `starts` (n, f) are states that episodes begin in.
+
+    `information` is I(s; agent), at least, and `entropy_within_agents` H(s | agent), at most: the two make the entropy.
+    """
+    told = information(visits.features, visits.valid, INFORMATION_POINTS, rng)
+    start = starts.mean(axis=0) if len(starts) else None
+    return {
+        "information": told,
+        "entropy_within_agents": None if told is None else entropy - told,
+        "own_trajectory_share": own_trajectory_share(visits.features, visits.valid, k, rng),
+        "distance_from_start": None if start is None else distance_from(start, visits.features, visits.valid),
+    }
 
 
 def between_agents(visits: Visits, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmyriad.config import ActorCritic, PretrainConfig
+from kmyriad.envs.symmetry import SignedOrder
 from kmyriad.errors import UsageError
-from kmyriad.objective.discriminant import log_probability_of_owner
 from kmyriad.objective.entropy import entropy_of_radii, knn_entropy, log_ball_volume, particle_rewards
 from kmyriad.objective.neighbours import Neighbours, nearest_in, nearest_neighbours
 from kmyriad.objective.scale import scale_of, unit_of
-from kmyriad.population.frames import directions_of
+from kmyriad.objective.spread import along_own_way, ways_of
+from kmyriad.population.codes import codes_of
 from kmyriad.rollout.collect import Visits
 
 SMALLEST_RADIUS = 0.01
@@ -52,16 +53,16 @@ Objective = Callable[[Sequence[Visits], PretrainConfig], Rewards]
 """What turns the pool, the newest segment last, into rewards. `kmyriad.pretrain(objective=...)` takes anyone's."""
 
 
-def rewards_of(pool: Sequence[Visits], config: PretrainConfig) -> Rewards:
-    """The objective that the settings ask for: what a critic can learn from, or the exact gradient of Eq. 1."""
+def rewards_of(pool: Sequence[Visits], config: PretrainConfig, views: Sequence[SignedOrder] = ()) -> Rewards:
+    """The objective that the settings ask for: what a critic can learn from, or the exact gradient of Eq. 1.
+
+    `views` are the symmetries of the features that the environment declares, where they are made use of.
+    """
     objective = config.objective
     if not isinstance(config.update, ActorCritic):
         return exact_rewards(pool, objective.neighbours, config.world.feature_scale)
-    ways = directions_of(config, pool[-1].features.shape[-1])
-    ahead = None if ways is None else np.float32(objective.compass) * ways
-    by_ways = ways if config.population.turns else None
-    scale = config.world.feature_scale
-    return novelty_rewards(pool, objective.neighbours, objective.diversity_weight, ahead, by_ways, scale)
+    codes, scale = codes_of(config.population), config.world.feature_scale
+    return novelty_rewards(pool, objective.neighbours, objective.diversity_weight, codes, views, scale)
 
 
 def slide(pool: Sequence[Visits], newest: Visits, segments: int) -> list[Visits]:
@@ -88,16 +89,15 @@ def novelty_rewards(
     pool: Sequence[Visits],
     k: int,
     diversity: float = 0.0,
-    ahead: NDArray[np.float32] | None = None,
-    ways: NDArray[np.float32] | None = None,
+    codes: NDArray[np.float32] | None = None,
+    views: Sequence[SignedOrder] = (),
     scale: Sequence[float] = (),
 ) -> Rewards:
     """What a critic can learn from: the log-volume of the ball around each new particle that holds k others.
 
     That is -ln(density) up to a constant, the reward whose policy gradient is that of the entropy H(s). Only the newest
-    segment's neighbours are searched, and Eq. 1 is averaged over its particles. With `diversity` b the reward is that
-    of H(s) + b I(s; agent), the mutual information bounded from below by a classifier (`discriminant`), which expects
-    agents `ahead` (m, f) of where they are, and to differ by their `ways` (m, f) only where these are given.
+    segment's neighbours are searched, and Eq. 1 is averaged over its particles. With `diversity` b, and agents that
+    have `codes` (m, c), b times the dependency of state and agent is maximised beside it (`spread`).
     """
     newest = pool[-1]
     particles, unit = _particles(pool, k, scale)
@@ -108,11 +108,11 @@ def novelty_rewards(
     entropy = entropy_of_radii(radii, particles.shape[1], k, len(particles)) + unit
     floored = np.maximum(radii, SMALLEST_RADIUS * np.median(radii))
     rewards = _at(newest.valid, log_ball_volume(floored, particles.shape[1]).astype(np.float32))
-    if diversity and len(rewards) > 1:
+    if diversity and codes is not None:
         owners = np.concatenate([np.nonzero(segment.valid)[0] for segment in pool])
-        of_asked = owners[len(owners) - len(asked) :]
-        told_apart = log_probability_of_owner(particles, owners, len(rewards), asked, of_asked, ahead, ways)
-        rewards += np.float32(diversity) * _at(newest.valid, told_apart)
+        ways = ways_of(particles, owners, codes, views)
+        own = along_own_way(particles, asked, owners[len(owners) - len(asked) :], ways)
+        rewards += np.float32(diversity) * _at(newest.valid, own)
     return Rewards(entropy, len(particles), rewards)
 
 

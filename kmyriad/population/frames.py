@@ -1,8 +1,8 @@
-"""How each agent sees the world: as it is, or so that its way lies straight ahead.
+"""How agents see a world whose environment declares symmetries: each through one of them.
 
-Mirrors turn its direction into the first quadrant (an Ant that goes left is the mirror image of one that goes right),
-and a turn of the world about the vertical brings it onto the x axis. Seen like that all agents have the same way to go,
-and what one learns about it serves the others; they differ in how they stand when they start.
+An Ant that goes left is the mirror image of one that goes right, so what one learns about its way serves the other. A
+symmetry moves codes as it moves the features that it changes (`moved_codes`). Every agent sees the world through the
+view that brings its code to where those of its mirror images come to lie: they are one network there.
 """
 
 from collections.abc import Sequence
@@ -12,55 +12,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kmyriad.config import ActorCritic, PretrainConfig
-from kmyriad.envs.symmetry import Mirror, SignedOrder, Turning
-
-ON_AN_AXIS = 1e-6
-"""Directions whose x or y is this close to 0 need no mirror."""
+from kmyriad.envs.symmetry import SignedOrder, Symmetry
 
 
 class Frames(nn.Module):
-    """Per agent, orders and signs of what a network takes and of what it gives, and a turn of what it takes."""
+    """Per agent, orders and signs of what a network takes and of what it gives."""
 
     input_order: Tensor
     input_signs: Tensor
     output_order: Tensor
     output_signs: Tensor
 
-    def __init__(self, mirrors: Sequence[Mirror], turns: "Turns | None" = None) -> None:
+    def __init__(self, views: Sequence[Symmetry]) -> None:
         super().__init__()
-        self._register("input", [mirror.observation for mirror in mirrors])
-        self._register("output", [_of_gaussian(mirror.action) for mirror in mirrors])
-        self.turns = turns
+        self._register("input", [view.observation for view in views])
+        self._register("output", [_of_gaussian(view.action.inverse) for view in views])
 
     @staticmethod
-    def towards(
-        directions: NDArray[np.float32],
-        observation_size: int,
-        action_size: int,
-        mirrors: Sequence[Mirror] = (),
-        turning: Turning | None = None,
-    ) -> "Frames":
-        """Of agents with `directions` (m, f), x and y first; `mirrors` are that of x and that of y, or none."""
-        frames, angles = [], []
-        for direction in directions:
-            frame, (x, y) = Mirror.none(observation_size, action_size), direction[:2]
-            for component, mirror in zip((x, y), mirrors, strict=False):
-                frame = frame.then(mirror) if component < -ON_AN_AXIS else frame
-            frames.append(frame)
-            angles.append(np.arctan2(*(abs(y), abs(x)) if mirrors else (y, x)))
-        return Frames(frames, None if turning is None else Turns(np.array(angles), observation_size, turning))
-
-    @staticmethod
-    def straight(agents: int, observation_size: int, action_size: int, is_turned: bool) -> "Frames":
+    def straight(agents: int, observation_size: int, action_size: int) -> "Frames":
         """Of the world as it is, in the shape of others that are to be loaded."""
-        turns = Turns(np.zeros(agents), observation_size, Turning(0, 1, (), ())) if is_turned else None
-        return Frames([Mirror.none(observation_size, action_size)] * agents, turns)
+        as_it_is = Symmetry(SignedOrder.unchanged(observation_size), SignedOrder.unchanged(action_size))
+        return Frames([as_it_is] * agents)
 
     def inputs(self, observations: Tensor) -> Tensor:
         """(m, ..., d), what each agent sees of observations of the world."""
-        seen = _reordered(observations, self.input_order, self.input_signs)
-        return seen if self.turns is None else self.turns(seen)
+        return _reordered(observations, self.input_order, self.input_signs)
 
     def outputs(self, outputs: Tensor) -> Tensor:
         """(m, ..., 2a), means and log-deviations of what agents do in the world, from those in their frame."""
@@ -71,49 +47,37 @@ class Frames(nn.Module):
         self.register_buffer(f"{name}_signs", torch.from_numpy(np.stack([order.signs for order in orders])))
 
 
-class Turns(nn.Module):
-    """Per agent, observations (m, ..., d) of the world turned so that what lay at its angle (m,) lies along x."""
-
-    partner: Tensor
-    """(m, d), for x the place of y, for y that of x."""
-    own_weight: Tensor
-    partner_weight: Tensor
-    shift: Tensor
-
-    def __init__(self, angles: NDArray[np.floating], size: int, turning: Turning) -> None:
-        super().__init__()
-        x, y, headings, bearings = turning.x, turning.y, [*turning.headings], [*turning.bearings]
-        shape = (len(angles), size)
-        partner, own_weight = np.broadcast_to(np.arange(size), shape).copy(), np.ones(shape)
-        partner_weight, shift = np.zeros(shape), np.zeros(shape)
-        partner[:, [x, y]] = y, x
-        own_weight[:, [x, y]] = np.cos(angles)[:, None]
-        partner_weight[:, x], partner_weight[:, y] = np.sin(angles), -np.sin(angles)
-        shift[:, headings], shift[:, bearings] = -angles[:, None], angles[:, None]
-        self.register_buffer("partner", torch.from_numpy(partner))
-        for name, values in (("own_weight", own_weight), ("partner_weight", partner_weight), ("shift", shift)):
-            self.register_buffer(name, torch.from_numpy(values.astype(np.float32)))
-
-    def forward(self, seen: Tensor) -> Tensor:
-        own, other, shift = (
-            _beside(seen, of_agents) for of_agents in (self.own_weight, self.partner_weight, self.shift)
-        )
-        return torch.addcmul(shift, seen, own).addcmul_(_gathered(seen, self.partner), other)
+def moved_features(group: Sequence[SignedOrder], size: int) -> list[int]:
+    """Features that the views in `group` change, at most `size`: with each of them those that take its place."""
+    matrices = np.stack([view.matrix for view in group])
+    together = np.abs(matrices).sum(axis=0) > 0  # a group: whatever can take a place at all does so in one step
+    moved: list[int] = []
+    for feature in np.flatnonzero((matrices != np.eye(len(together))).any(axis=(0, 2))):
+        orbit = [int(other) for other in np.flatnonzero(together[feature]) if other not in moved]
+        if feature in orbit and len(moved) + len(orbit) <= size:
+            moved += orbit
+    return moved
 
 
-def directions(agents: int, features: int) -> NDArray[np.float32]:
-    """(m, f), unit vectors evenly around the plane of the first two features."""
-    angles = 2 * np.pi * np.arange(agents) / agents
-    vectors = np.zeros((agents, max(features, 2)), np.float32)
-    vectors[:, 0], vectors[:, 1] = np.cos(angles), np.sin(angles)
-    return vectors[:, :features]
+def moved_codes(group: Sequence[SignedOrder], size: int) -> list[NDArray[np.float64]]:
+    """(c, c) per view in `group`: codes' first numbers go as the moved features do, in order, the others stay."""
+    moved, matrices = moved_features(group, size), []
+    for view in group:
+        matrix = np.eye(size)
+        matrix[: len(moved), : len(moved)] = view.matrix[np.ix_(moved, moved)]
+        matrices.append(matrix)
+    return matrices
 
 
-def directions_of(config: PretrainConfig, features: int) -> NDArray[np.float32] | None:
-    """(m, f), the agents' directions, where the settings give them any."""
-    agents = config.population.agents
-    has_compass = isinstance(config.update, ActorCritic) and config.objective.compass > 0 and agents > 1
-    return directions(agents, features) if has_compass else None
+def seen_alike(codes: NDArray[np.float32], group: Sequence[SignedOrder]) -> tuple[list[int], NDArray[np.float32]]:
+    """(which view each of the agents with `codes` (m, c) has, the codes as they are there).
+
+    Of all places that the views bring a code to it takes the last in lexicographic order.
+    """
+    matrices = np.stack(moved_codes(group, codes.shape[1]))
+    seen = np.round(np.einsum("gcd,md->mgc", matrices, codes), 6)  # equal places are equal, whatever the rounding
+    views = [max(range(len(group)), key=lambda view: (*places[view], -view)) for places in seen]
+    return views, seen[np.arange(len(codes)), views].astype(np.float32)
 
 
 def _of_gaussian(action: SignedOrder) -> SignedOrder:
@@ -125,14 +89,6 @@ def _of_gaussian(action: SignedOrder) -> SignedOrder:
 
 
 def _reordered(values: Tensor, order: Tensor, signs: Tensor) -> Tensor:
-    return _gathered(values, order) * _beside(values, signs)
-
-
-def _gathered(values: Tensor, places: Tensor) -> Tensor:
-    """(m, ..., d), the agents' `values` (m, ..., d) in other `places` (m, d)."""
-    return values.gather(-1, _beside(values, places).expand_as(values))
-
-
-def _beside(values: Tensor, of_agents: Tensor) -> Tensor:
-    """(m, 1, ..., d), what agents have (m, d), in the shape of `values` (m, ..., d)."""
-    return of_agents.view(len(values), *(1,) * (values.dim() - 2), values.shape[-1])
+    """(m, ..., d), the agents' `values` (m, ..., d) in another `order` (m, d), with `signs` (m, d)."""
+    beside = (len(values), *(1,) * (values.dim() - 2), values.shape[-1])
+    return values.gather(-1, order.view(beside).expand_as(values)) * signs.view(beside)

@@ -1,15 +1,11 @@
 """m networks in one: a trunk that all agents share, then a hidden layer (the adapter) and an output layer each.
 
-With an `own_rate` an agent's layer is a part that all have in common plus `own_rate` times a part of its own, which
-starts at 0. Adam moves all parameters by steps of the same size, so agents start as one policy, learn together what all
-need, and grow apart that much more slowly. Without, the layers are random and all their own (the paper's network).
+With `codes` an agent's layer is a part that all have in common plus `code_rate` times a part that is linear in its
+code: common + code_rate * sum over j of c_j D_j. The D_j start at 0. Adam moves all parameters by steps of the same
+size, so agents start as one policy, learn together what all need, and grow apart that much more slowly. Codes of one
+number each (one-hot) are parts of an agent's own; short codes let many agents learn together how to differ.
 
-With `directions`, a vector per agent (`compass`), its adapter's bias has a part that is linear in that vector, from 0
-on: how to make use of a direction is learned by all agents together. With a `direction_rate` so have all its layers,
-times that rate: many agents, who each have little to learn from, then part by what they learn together.
-
-Without `own_adapters` that goes for the adapters' biases and the output layers only: the adapters' weights are all in
-common, which is as fast as one more layer of the trunk.
+Without codes the layers are random and all their own (the paper's network).
 """
 
 import math
@@ -31,7 +27,7 @@ class MultiAgentNetwork(nn.Module):
 
     adapter_weight: nn.Parameter
     output_weight: nn.Parameter
-    directions: Tensor | None
+    codes: Tensor | None
 
     def __init__(
         self,
@@ -44,39 +40,31 @@ class MultiAgentNetwork(nn.Module):
         activation: str,
         output_gain: float,
         output_bias: Tensor | None = None,
-        own_rate: float | None,
-        own_adapters: bool = True,
-        directions: Tensor | None = None,
-        direction_rate: float = 0.0,
+        codes: Tensor | None = None,
+        code_rate: float = 0.1,
         seed: int,
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        self.agents, self.activation_name, self.own_rate = agents, activation, own_rate
+        self.agents, self.activation_name, self.code_rate = agents, activation, code_rate
         self.trunk_sizes, self.adapter_size = tuple(trunk_hidden), agent_hidden
         sizes = [inputs, *trunk_hidden]
-        self.register_buffer("directions", directions)
-        self.direction_rate, self.own_adapters = direction_rate, own_adapters
+        self.register_buffer("codes", codes)
         self.trunk_weights = nn.ParameterList(_uniform((i, o), i, generator) for i, o in pairwise(sizes))
         self.trunk_biases = nn.ParameterList(_uniform((o,), i, generator) for i, o in pairwise(sizes))
-        drawn = agents if own_rate is None else 1
+        drawn = agents if codes is None else 1
         layers = {
             "adapter_weight": _uniform((drawn, sizes[-1], agent_hidden), sizes[-1], generator),
             "adapter_bias": _uniform((drawn, 1, agent_hidden), sizes[-1], generator),
             "output_weight": _uniform((drawn, agent_hidden, outputs), agent_hidden, generator, output_gain),
             "output_bias": (torch.zeros(outputs) if output_bias is None else output_bias).repeat(drawn, 1, 1),
         }
-        if directions is not None:
-            for name in self._direction_rates():
-                zeros = torch.zeros(directions.shape[1], *layers[name].shape[1:])
-                self.register_parameter(f"direction_{name}", nn.Parameter(zeros))
         for name, values in layers.items():
-            if own_rate is None:
+            if codes is None:
                 self.register_parameter(name, nn.Parameter(values))
             else:
                 self.register_parameter(f"common_{name}", nn.Parameter(values))
-                if name in self._own_layers():
-                    self.register_parameter(name, nn.Parameter(torch.zeros(agents, *values.shape[1:])))
+                self.register_parameter(f"code_{name}", nn.Parameter(torch.zeros(codes.shape[1], *values.shape[1:])))
 
     def outputs(self, inputs: Tensor, layers: Mapping[str, Tensor] | None = None) -> Tensor:
         """`layers` are what `agents_layers` returned, where many calls share it."""
@@ -86,11 +74,8 @@ class MultiAgentNetwork(nn.Module):
         for weight, bias in zip(self.trunk_weights, self.trunk_biases, strict=True):
             hidden = activate(torch.addmm(bias, hidden, weight))
         hidden = hidden.view(agents, count, -1)
-        layers = layers or {name: self._agents_layer(name) for name in self._own_layers()}
-        if "adapter_weight" in layers:
-            hidden = torch.baddbmm(layers["adapter_bias"], hidden, layers["adapter_weight"])
-        else:
-            hidden = layers["adapter_bias"] + hidden @ self.get_parameter("common_adapter_weight")[0]
+        layers = layers or self.agents_layers()
+        hidden = torch.baddbmm(layers["adapter_bias"], hidden, layers["adapter_weight"])
         return torch.baddbmm(layers["output_bias"], activate(hidden), layers["output_weight"])
 
     def agents_layers(self) -> dict[str, Tensor]:
@@ -98,26 +83,12 @@ class MultiAgentNetwork(nn.Module):
         return {name: self._agents_layer(name) for name in AGENTS_LAYERS}
 
     def _agents_layer(self, name: str) -> Tensor:
-        if self.own_rate is None:
-            layer: Tensor = self.get_parameter(name)
-        elif name in self._own_layers():
-            layer = torch.add(self.get_parameter(f"common_{name}"), self.get_parameter(name), alpha=self.own_rate)
-        else:
-            layer = self.get_parameter(f"common_{name}").expand(self.agents, -1, -1)
-        rate = self._direction_rates().get(name)
-        if self.directions is None or rate is None:
-            return layer
-        turned = self.directions @ self.get_parameter(f"direction_{name}").flatten(1)
-        return torch.add(layer, turned.view_as(layer), alpha=rate)
-
-    def _own_layers(self) -> tuple[str, ...]:
-        """Of the agents' layers, those with a part of each agent's own."""
-        return AGENTS_LAYERS if self.own_adapters or self.own_rate is None else AGENTS_LAYERS[1:]
-
-    def _direction_rates(self) -> dict[str, float]:
-        """Of the agents' layers that know the directions."""
-        others = dict.fromkeys(self._own_layers(), self.direction_rate) if self.direction_rate else {}
-        return others | {"adapter_bias": 1.0}
+        """(m, inputs, outputs), common + code_rate * sum over j of c_j D_j; or the agents' own."""
+        if self.codes is None:
+            return self.get_parameter(name)
+        common, by_code = self.get_parameter(f"common_{name}"), self.get_parameter(f"code_{name}")
+        differing = (self.codes @ by_code.flatten(1)).view(self.agents, *common.shape[1:])
+        return torch.add(common, differing, alpha=self.code_rate)
 
 
 VALUE_GAIN = 0.1
@@ -133,10 +104,8 @@ class Critic(MultiAgentNetwork):
         observation_size: int,
         sizes: Sequence[int],
         activation: str = "elu",
-        own_rate: float | None = None,
-        own_adapters: bool = True,
-        directions: Tensor | None = None,
-        direction_rate: float = 0.0,
+        codes: Tensor | None = None,
+        code_rate: float = 0.1,
         seed: int = 0,
     ) -> None:
         *trunk, adapter = sizes
@@ -148,10 +117,8 @@ class Critic(MultiAgentNetwork):
             agent_hidden=adapter,
             activation=activation,
             output_gain=VALUE_GAIN,
-            own_rate=own_rate,
-            own_adapters=own_adapters,
-            directions=directions,
-            direction_rate=direction_rate,
+            codes=codes,
+            code_rate=code_rate,
             seed=seed,
         )
 

@@ -38,10 +38,8 @@ class Population(MultiAgentNetwork):
         initial_std: float = 0.37,
         std_range: tuple[float, float] = (0.01, 2.0),
         normalises: bool = False,
-        own_rate: float | None = None,
-        own_adapters: bool = True,
-        directions: Tensor | None = None,
-        direction_rate: float = 0.0,
+        codes: Tensor | None = None,
+        code_rate: float = 0.1,
         frames: Frames | None = None,
         seed: int = 0,
     ) -> None:
@@ -57,10 +55,8 @@ class Population(MultiAgentNetwork):
             activation=activation,
             output_gain=OUTPUT_GAIN,
             output_bias=output_bias,
-            own_rate=own_rate,
-            own_adapters=own_adapters,
-            directions=directions,
-            direction_rate=direction_rate,
+            codes=codes,
+            code_rate=code_rate,
             seed=seed,
         )
         self.observation_size, self.actions = observation_size, actions
@@ -111,12 +107,9 @@ class Population(MultiAgentNetwork):
             "activation": self.activation_name,
             "std_range": list(self.std_range),
             "normalises": isinstance(self.normaliser, Normaliser),
-            "own_rate": self.own_rate,
-            "own_adapters": self.own_adapters,
-            "directions": None if self.directions is None else self.directions.tolist(),
-            "direction_rate": self.direction_rate,
-            "mirrored": self.frames is not None,
-            "turned": self.frames is not None and self.frames.turns is not None,
+            "codes": None if self.codes is None else self.codes.tolist(),
+            "code_rate": self.code_rate,
+            "framed": self.frames is not None,
         }
 
     @staticmethod
@@ -124,11 +117,9 @@ class Population(MultiAgentNetwork):
         """A population of the shape that `architecture` tells, with fresh weights."""
         low, high = (np.array(architecture[name], np.float32) for name in ("low", "high"))
         std_min, std_max = architecture["std_range"]
-        own_rate, directions = architecture["own_rate"], architecture["directions"]
-        frames = None
-        if architecture["mirrored"]:
-            is_turned = architecture["turned"]
-            frames = Frames.straight(architecture["agents"], architecture["observation_size"], low.size, is_turned)
+        codes, frames = architecture["codes"], None
+        if architecture["framed"]:
+            frames = Frames.straight(architecture["agents"], architecture["observation_size"], low.size)
         return Population(
             architecture["agents"],
             architecture["observation_size"],
@@ -139,10 +130,8 @@ class Population(MultiAgentNetwork):
             initial_std=std_min,
             std_range=(std_min, std_max),
             normalises=architecture["normalises"],
-            own_rate=own_rate,
-            own_adapters=architecture["own_adapters"],
-            directions=None if directions is None else torch.tensor(directions),
-            direction_rate=architecture["direction_rate"],
+            codes=None if codes is None else torch.tensor(codes),
+            code_rate=architecture["code_rate"],
             frames=frames,
         )
 
@@ -151,7 +140,7 @@ class Population(MultiAgentNetwork):
         for agent in agents:
             if not 0 <= agent < self.agents:
                 raise UsageError(f"agent must be between 0 and {self.agents - 1}; got {agent}")
-        chosen = Population.build(self.architecture() | {"agents": len(agents), "own_rate": None, "directions": None})
+        chosen = Population.build(self.architecture() | {"agents": len(agents), "codes": None})
         theirs = {name: layers[list(agents)] for name, layers in self.agents_layers().items()}
         state = self.state_dict() | theirs
         state |= {name: frames[list(agents)] for name, frames in state.items() if name.startswith("frames.")}
@@ -175,7 +164,8 @@ class AgentPolicy(nn.Module):
         biases = [*population.trunk_biases, adapter_bias[0, 0], output_bias[0, 0]]
         layers: list[nn.Module] = [copy.deepcopy(population.normaliser)]
         if population.frames is not None:  # a layer in front, and within the last
-            layers.insert(0, _as_layer(population.frames, population.observation_size))
+            seen = population.frames.inputs(torch.eye(population.observation_size)[None])[0]
+            layers.insert(0, _linear(seen, torch.zeros(population.observation_size)))
             weights[-1], biases[-1] = (
                 population.frames.outputs(of_last[None])[0] for of_last in (weights[-1], biases[-1])
             )
@@ -194,9 +184,3 @@ def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
     layer = nn.Linear(*weight.shape)
     layer.weight.data, layer.bias.data = weight.detach().T.clone(), bias.detach().clone()
     return layer
-
-
-def _as_layer(frames: Frames, size: int) -> nn.Linear:
-    """What a single agent sees of observations (n, size), as a layer."""
-    origin = frames.inputs(torch.zeros(1, 1, size))[0]
-    return _linear(frames.inputs(torch.eye(size)[None])[0] - origin, origin[0])

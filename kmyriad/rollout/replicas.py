@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,11 +12,9 @@ from kmyriad.config import Rollouts
 from kmyriad.envs.engine import Engine, State
 from kmyriad.envs.engines import EngineName, GoalPoint, make_engine
 from kmyriad.envs.plane import Plane
-from kmyriad.envs.symmetry import Mirror, Turning
+from kmyriad.envs.symmetry import SignedOrder, Symmetry, check_symmetry, group_of
 from kmyriad.envs.world import World
 from kmyriad.errors import TrainingStoppedError
-
-POSITION = ("x", "y")
 
 
 @dataclass(frozen=True)
@@ -88,14 +87,20 @@ class Replicas:
         return self.engine.plane.cell
 
     @property
-    def mirrors(self) -> tuple[Mirror, ...]:
-        """Of x and of y, where these are the first two features and the robot is its own mirror image; else none."""
-        return self.world.mirrors if self.world is not None and self.features[:2] == POSITION else ()
+    def symmetries(self) -> tuple[Symmetry, ...]:
+        """That the environment declares, where actions are continuous and features only change among themselves."""
+        columns = self.engine.columns
+        if columns is None or not isinstance(self.action_space, gymnasium.spaces.Box):
+            return ()
+        for symmetry in self.engine.symmetries:
+            check_symmetry(symmetry, self.observation_size, int(np.prod(self.action_space.shape)))
+        return tuple(one for one in self.engine.symmetries if one.observation.of(columns) is not None)
 
-    @property
-    def turning(self) -> Turning | None:
-        """What is seen otherwise in a turned world, where x and y are the first two features; else None."""
-        return self.world.turning if self.world is not None and self.features[:2] == POSITION else None
+    def views(self) -> tuple[list[Symmetry], list[SignedOrder]]:
+        """(all views of the world that its symmetries give, what becomes of the features in each); perhaps none."""
+        group, columns = group_of(self.symmetries), self.engine.columns or ()
+        of_features = [view.observation.of(columns) for view in group]
+        return group, [view for view in of_features if view is not None]
 
     def begin(self, rollouts: Rollouts, seed: int) -> None:
         """Put the replicas where an iteration begins. Replica i is agent i // (replicas per agent)'s, always.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
+from kmyriad.config import JumpstartConfig, PretrainConfig, even_split, with_settings
 from kmyriad.envs import short_name
 from kmyriad.envs.source import find_source
 from kmyriad.errors import UsageError
@@ -35,6 +35,8 @@ from kmyriad.updates.actor_critic import actor_critic, per_step
 
 RANDOM_AGENTS = 10
 """Fresh agents that the random start chooses from, as in the paper."""
+PRACTICE = 0.2
+"""Of all steps, what these have together to learn in before the best of them is chosen."""
 
 SLOW, PATIENCE = 0.9, 1.5
 """Training's episodes may take this many times what this part of successes take at most, where nothing else is asked
@@ -82,8 +84,9 @@ def fine_tune(config: JumpstartConfig, out: str | Path | None = None, resume: bo
             check_free(Path(out))  # before selecting, which takes a while
     newest = newest_checkpoint(run.checkpoints) if resume else None
     if newest is None:
-        population, ranking = select_start(config)
+        population, ranking, practised = select_start(config)
         state = initial_state(config, population, ranking)
+        state.env_steps += practised
         if state.env_steps >= config.run.total_steps:
             raise UsageError(
                 f"selecting took {state.env_steps:,} environment steps, and total_steps are {config.run.total_steps:,}:"
@@ -106,7 +109,7 @@ def fine_tune(config: JumpstartConfig, out: str | Path | None = None, resume: bo
     return run
 
 
-def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, logger: Logger) -> None:
+def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, logger: Logger | None = None) -> None:
     """Collect and improve, from the iteration after `state`'s until all environment steps are made."""
     assert state.critic is not None
     seed, rollouts = config.run.seed, config.rollouts
@@ -140,6 +143,8 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, logge
         counts = episodes_count(config, state, replicas.episode_limit)
         if counts and config.stops_at_goal:  # elsewhere the end of an episode does not tell when it succeeded
             remember_successes(state, trajectory)
+        if logger is None:
+            continue
         row = update_metrics(state, trajectory, report)
         row |= success_metrics(trajectory, replicas.episode_limit, counts, has_goal=bool(config.task.goal))
         row["longest_episode"] = replicas.episode_limit
@@ -235,14 +240,15 @@ def with_source(config: JumpstartConfig) -> JumpstartConfig:
     )
 
 
-def select_start(config: JumpstartConfig) -> tuple[Population, Ranking]:
-    """The agents to fine-tune, as a population of their own, and how they were chosen."""
-    task, start = task_of(config), config.start
+def select_start(config: JumpstartConfig) -> tuple[Population, Ranking, int]:
+    """The agents to fine-tune, as a population of their own, how they were chosen, and the steps they had practised."""
+    task, start, practised = task_of(config), config.start, 0
     replicas = task.replicas(1, threads=1)  # refuses what cannot be trained, and knows the sizes
     replicas.close()
     if start.init == "random":
-        fresh = {"agents": RANDOM_AGENTS, "own_rate": None, "replicas": None, "seed": config.run.seed}
+        fresh = {"agents": RANDOM_AGENTS, "code_size": None, "replicas": None, "seed": config.run.seed}
         population = fresh_population(with_settings(_source_config(config), fresh), replicas)
+        practised = practise(config, population) if start.agent is None else 0
     else:
         population = load_population(start.source)
     if start.top > population.agents:
@@ -252,7 +258,24 @@ def select_start(config: JumpstartConfig) -> tuple[Population, Ranking]:
     chosen = ranking.standings[: start.top]
     for standing in chosen:
         say(f"agent {standing.agent}: {standing.described}")
-    return population.select([standing.agent for standing in chosen]), ranking
+    return population.select([standing.agent for standing in chosen]), ranking, practised
+
+
+def practise(config: JumpstartConfig, population: Population) -> int:
+    """Let fresh agents learn the task side by side, as in the paper; returns the steps that took, of all together."""
+    steps = int(PRACTICE * config.run.total_steps)
+    replicas_of_all = even_split(config.rollouts.replicas, population.agents)
+    side_by_side = {"top": population.agents, "agent": None, "replicas": replicas_of_all, "total_steps": steps}
+    practice = with_settings(config, side_by_side)
+    say(f"{population.agents} random agents practise for {steps:,} steps before the best is chosen")
+    state = initial_state(practice, population)
+    rollouts = practice.rollouts
+    replicas = task_of(practice).replicas(rollouts.replicas, config.run.threads, ends_at_goal=practice.stops_at_goal)
+    try:
+        ppo(practice, replicas, state)
+    finally:
+        replicas.close()
+    return state.env_steps
 
 
 def _source_config(config: JumpstartConfig) -> PretrainConfig:

@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 
 from kmyriad.config import PretrainConfig
-from kmyriad.evaluation.measures import covered_cells
+from kmyriad.evaluation.measures import covered_cells, decomposition
 from kmyriad.objective.divergence import kl_to_others
 from kmyriad.objective.entropy import knn_entropy
 from kmyriad.objective.rewards import Rewards
-from kmyriad.objective.scale import scale_of, unit_of
+from kmyriad.objective.scale import scale_of, scaled_visits, unit_of
 from kmyriad.population.distributions import Gaussian
 from kmyriad.population.population import Population
 from kmyriad.rollout.collect import Trajectory, Visits
@@ -56,6 +56,10 @@ def iteration_metrics(
         clouds, unit = _particles_per_agent(pool, rng, config.world.feature_scale)
         row["entropy_per_agent"] = [knn_entropy(cloud, k) + unit if len(cloud) > k else None for cloud in clouds]
         row["kl_between_agents"] = _kl_between_agents(clouds, k)
+        whole, _ = scaled_visits(_whole(pool), config.world.feature_scale)
+        newest = whole.features[:, :, -trajectory.valid.shape[2] :]
+        starts = newest[(trajectory.episode_steps == 0) & trajectory.valid]
+        row |= decomposition(whole, k, rewards.entropy, starts, rng)
         row |= _position_metrics(pool, k, cell, rng)
     return row
 
@@ -137,6 +141,12 @@ def _particles_per_agent(
     lengths = scale_of(np.concatenate(clouds), scale)
     clouds = clouds if lengths is None else [np.divide(cloud, lengths, dtype=np.float32) for cloud in clouds]
     return clouds, unit_of(lengths)
+
+
+def _whole(pool: Sequence[Visits]) -> Visits:
+    """The pool's segments one after the other, (m, p, T, ...)."""
+    parts = ([getattr(segment, name) for segment in pool] for name in ("features", "xy", "valid"))
+    return Visits(*(np.concatenate(part, axis=2) for part in parts))
 
 
 def _kl_between_agents(clouds: list[NDArray[np.float32]], k: int) -> float | None:

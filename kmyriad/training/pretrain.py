@@ -2,6 +2,7 @@
 
 import math
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from kmyriad.config import ActorCritic, PretrainConfig, UpdateRule, WorldConfig,
 from kmyriad.envs.source import GIVEN, name_of
 from kmyriad.errors import UsageError
 from kmyriad.objective.rewards import Objective, rewards_of, slide
+from kmyriad.population.codes import codes_of
 from kmyriad.population.distributions import action_spec
-from kmyriad.population.frames import Frames, directions_of
+from kmyriad.population.frames import Frames, seen_alike
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
 from kmyriad.presets import preset as preset_config
@@ -33,6 +35,7 @@ def pretrain(
     env: Any = "ant-empty",
     *,
     preset: str = "quick",
+    method: str | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     objective: Objective = rewards_of,
@@ -43,7 +46,8 @@ def pretrain(
     Args:
         env: the world, such as "ant-maze", any Gymnasium id, "package.module:function", or a function that makes an
             environment (with `num_envs` among its parameters: a vector environment), or a ready vector environment.
-        preset: settings to start from: "quick", "desk" or "paper".
+        preset: how large a run: "quick", "desk" or "paper" (Table 2).
+        method: "ours", or "paper", which has nothing of ours in it; by default ours, and the paper's with its preset.
         out: the run's folder; by default a new one below `runs/`.
         resume: go on from the newest good checkpoint in `out`; the run's own settings hold.
         objective: what turns visited states into rewards; by default what the settings ask for.
@@ -57,7 +61,7 @@ def pretrain(
     else:
         asked_rule = settings.get("update")
         rule = rule_name(asked_rule) if isinstance(asked_rule, UpdateRule) else asked_rule
-        base = preset_config(preset, env, settings.get("agents", 10), rule)
+        base = preset_config(preset, env, settings.get("agents", 10), rule, method)
     asked = WorldConfig(env_settings=settings.pop("env_settings", {}))
     env_settings = base.world.env_settings | asked.env_settings
     return train(with_settings(base, settings | {"env_settings": env_settings}), out, resume, objective)
@@ -67,7 +71,8 @@ def train(
     config: PretrainConfig, out: str | Path | None = None, resume: bool = False, objective: Objective = rewards_of
 ) -> Run:
     """Run Algorithm 1 with `config` in the folder `out`."""
-    name = "" if objective is rewards_of else f"{objective.__module__}.{getattr(objective, '__qualname__', 'object')}"
+    is_given = objective is not rewards_of
+    name = "" if not is_given else f"{objective.__module__}.{getattr(objective, '__qualname__', 'object')}"
     config = with_settings(config, {"objective_function": name})
     if config.run.threads is not None:
         torch.set_num_threads(config.run.threads)
@@ -84,6 +89,8 @@ def train(
     )
     config = with_features(config, replicas)
     try:
+        if not is_given and config.population.priors:
+            objective = partial(rewards_of, views=replicas.views()[1])
         state = initial_state(config, replicas)
         if not resume:
             rehearse(config, replicas, state.population)
@@ -91,6 +98,9 @@ def train(
         with locked(run):
             if resume:
                 go_on(config, run, state, replicas if config.rollouts.are_segments else None)
+            if state.population.frames is not None:
+                names = ", ".join(symmetry.name or "unnamed" for symmetry in replicas.symmetries)
+                say(f"priors: agents see the world in its symmetries ({names}); --no-priors leaves them out")
             with Logger(run, config, replicas, state) as logger:
                 algorithm_1(config, objective, replicas, state, logger)
     finally:
@@ -175,10 +185,8 @@ def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
             replicas.observation_size,
             rule.critic_hidden,
             settings.activation,
-            own_rate=settings.own_rate,
-            own_adapters=settings.own_adapters,
-            directions=population.directions,
-            direction_rate=settings.direction_rate,
+            codes=population.codes,
+            code_rate=settings.code_rate,
             seed=config.run.seed,
         )
         if rule.critic_learning_rate is None:
@@ -191,11 +199,11 @@ def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
 def fresh_population(config: PretrainConfig, replicas: Replicas) -> Population:
     """As it is before any learning."""
     settings, actions = config.population, action_spec(replicas.action_space, config.world.action_range)
-    ways, frames = directions_of(config, replicas.feature_size), None
-    mirrors, turning = replicas.mirrors if settings.mirrors else (), replicas.turning if settings.turns else None
-    if ways is not None and (mirrors or turning):
-        frames = Frames.towards(ways, replicas.observation_size, actions.size, mirrors, turning)
-        ways = abs(ways) if mirrors else ways
+    codes, frames = codes_of(settings), None
+    group, of_features = replicas.views() if settings.priors else ([], [])
+    if codes is not None and group:
+        chosen, codes = seen_alike(codes, of_features)
+        frames = Frames([group[view] for view in chosen])
     return Population(
         settings.agents,
         replicas.observation_size,
@@ -206,10 +214,8 @@ def fresh_population(config: PretrainConfig, replicas: Replicas) -> Population:
         initial_std=settings.initial_std,
         std_range=settings.std_range,
         normalises=settings.normalise_observations,
-        own_rate=settings.own_rate,
-        own_adapters=settings.own_adapters,
-        directions=None if ways is None else torch.from_numpy(ways),
-        direction_rate=settings.direction_rate,
+        codes=None if codes is None else torch.from_numpy(codes),
+        code_rate=settings.code_rate,
         frames=frames,
         seed=config.run.seed,
     )

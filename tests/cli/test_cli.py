@@ -108,6 +108,7 @@ def test_a_preset_and_flags_on_top_of_it(tmp_path):
         (["pretrain", "--preset", "desk", "--agents", "3", "point-maze"], preset("desk", "point-maze", 3)),
         (["pretrain", "point-maze", "--preset=paper"], preset("paper", "point-maze", 10)),
         (["pretrain", "--update", "trust_region", "Pusher-v5"], preset("quick", "Pusher-v5", 10, "trust_region")),
+        (["pretrain", "--method=paper", "--agents", "50"], preset("quick", "ant-empty", 50, method="paper")),
         (
             ["pretrain", "--preset", "paper", "--update", "actor_critic"],
             preset("paper", "ant-empty", 10, "actor_critic"),
@@ -131,7 +132,9 @@ def test_the_settings_that_arguments_come_to_are_shown(arguments, expected, tmp_
         (["--preset", "desk", "--rollout-steps", "400"], {"horizon": 600, "rollout_steps": 400}),
         (["--rollout-steps", "none"], {"horizon": 200, "rollout_steps": None}),
         (["--trunk-hidden", "8", "4", "--std-range", "0.1", "1"], {"trunk_hidden": [8, 4], "std_range": [0.1, 1.0]}),
-        (["--no-own-adapters", "--mirrors"], {"own_adapters": False, "mirrors": True}),
+        (["--no-priors", "--code-size", "none"], {"priors": False, "code_size": None}),
+        (["--method", "paper"], {"priors": False, "code_size": None, "horizon": 200, "rollout_steps": None}),
+        (["--method", "ours", "--preset", "paper"], {"priors": True, "horizon": 600, "rollout_steps": 25}),
         (["--env-setting", "map=u", "a=[1,2]"], {"env_settings": {"decimation": 5, "map": "u", "a": [1, 2]}}),
     ],
 )
@@ -161,8 +164,9 @@ def test_help_explains_every_command_and_setting(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
-        (["pretrain"], "direction straight ahead. (default: False)"),
-        (["pretrain", "ant-maze", "--agents", "50"], "direction straight ahead. (default: True)"),
+        (["pretrain"], "(the paper's network). (default: 2)"),
+        (["pretrain", "--method", "paper"], "(the paper's network). (default: None)"),
+        (["pretrain", "--preset", "paper"], "unless told otherwise. (default: paper)"),
         (["pretrain", "--preset", "paper"], "trust_region MEPOL's. (default: reinforce)"),
         (["pretrain", "--update", "trust_region"], "Most gradient steps per iteration. (default: 30)"),
         (["jumpstart", "--preset", "paper"], "none takes the source's. (default: 600)"),

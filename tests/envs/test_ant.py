@@ -1,10 +1,8 @@
 import mujoco
 import numpy as np
 import pytest
-import torch
 
-from kmyriad.envs.ant import FEATURES, LEGS, TURNING, ant_world, mirror
-from kmyriad.population.frames import Turns
+from kmyriad.envs.ant import FEATURES, LEGS, ant_world, mirror
 from tests.conftest import random_actions
 
 
@@ -161,21 +159,3 @@ def test_an_ant_and_its_mirror_image_stay_mirror_images(axis, make_vec):
         # The far target is on the positive x axis in either world: its bearing is off by y / 1000 in the mirror of x.
         np.testing.assert_allclose(observation[1], mirror(axis).observation(observation[0]), atol=[2e-3, 1e-6][axis])
     assert np.abs(observation[0] - observation[1]).max() > 0.1
-
-
-def test_an_ant_in_a_turned_world_sees_what_it_would_see_in_a_straight_one(make_vec):
-    """But for the cosine of the far target's bearing, and y / 1000 of the bearing itself."""
-    env, angle = make_vec("kmyriad/AntEmpty-v0", 2), 0.7
-    env.reset(seed=3)
-    qpos, qvel = env._qpos, env._qvel
-    qpos[1], qvel[1] = qpos[0], qvel[0]
-    qpos[1, 3:7] = np.cos(angle / 2), 0, 0, np.sin(angle / 2)  # it stood upright
-    turns = Turns(np.array([0.0, angle]), 62, TURNING)
-    compared = np.arange(62) != FEATURES["heading"].start
-    rng = np.random.default_rng(0)
-    for _ in range(10):
-        action = rng.uniform(-1, 1, 8).astype(np.float32)
-        observation = env.step(np.stack([action, action]))[0]
-        straight, turned = turns(torch.from_numpy(observation)).numpy()
-        np.testing.assert_allclose(turned[compared], straight[compared], atol=5e-3)
-    assert np.abs(observation[0] - observation[1])[:2].max() > 0.05

@@ -234,7 +234,7 @@ def test_bad_input_is_one_sentence(arguments, message, run, monkeypatch, capsys)
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("lacks", ["population.output_weight", "architecture"])
+@pytest.mark.parametrize("lacks", ["population.common_output_weight", "architecture"])
 def test_policies_of_another_version_are_one_sentence(lacks, run, capsys):
     path = checkpoint_path(run.checkpoints, 2)
     stored = read_tensor_file(path)

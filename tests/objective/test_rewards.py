@@ -3,10 +3,10 @@ import pytest
 
 from kmyriad.config import PretrainConfig, with_settings
 from kmyriad.errors import UsageError
-from kmyriad.objective.discriminant import log_probability_of_owner
 from kmyriad.objective.entropy import log_ball_volume
 from kmyriad.objective.rewards import Estimate, exact_rewards, novelty_rewards, rewards_of, slide
-from kmyriad.population.frames import directions
+from kmyriad.objective.spread import along_own_way, ways_of
+from kmyriad.population.codes import agent_codes
 from kmyriad.rollout.collect import Visits
 
 
@@ -29,37 +29,27 @@ def test_novelty_is_the_volume_that_holds_k_others_of_the_whole_pool():
     assert (novelty.rewards[~pool[1].valid] == 0).all()
 
 
-def test_diversity_adds_how_well_the_state_tells_its_agent():
-    pool = [segment(0), segment(1, scale=3.0, broken=True)]
-    among_all, diverse = novelty_rewards(pool, 4), novelty_rewards(pool, 4, diversity=0.5)
+def test_diversity_adds_how_far_along_its_way_an_agent_is():
+    pool, codes = [segment(0), segment(1, scale=3.0, broken=True)], agent_codes(2, 2)
+    among_all, diverse = novelty_rewards(pool, 4), novelty_rewards(pool, 4, 0.5, codes)
     assert diverse.entropy == among_all.entropy
     everything = np.concatenate([part.features[part.valid] for part in pool])
     agents = np.concatenate([np.nonzero(part.valid)[0] for part in pool])
+    ways = ways_of(everything, agents, codes)
     for place in [(0, 0, 0), (1, 3, 6), (1, 4, 19)]:
-        told = log_probability_of_owner(everything, agents, 2, pool[1].features[place][None], np.array(place[:1]))
+        told = along_own_way(everything, pool[1].features[place][None], np.array(place[:1]), ways)
         assert diverse.rewards[place] == pytest.approx(float(among_all.rewards[place] + 0.5 * told[0]), rel=1e-4)
     assert (diverse.rewards[~pool[1].valid] == 0).all()
-    alone = [Visits(part.features[:1], None, part.valid[:1]) for part in pool]
-    np.testing.assert_array_equal(novelty_rewards(alone, 4, 0.5).rewards, novelty_rewards(alone, 4).rewards)
+    np.testing.assert_array_equal(novelty_rewards(pool, 4, 0.5).rewards, among_all.rewards)  # nobody has a code
 
 
-def test_diversity_prefers_what_only_the_own_agent_visits():
-    """Two clusters, agent 0 in both of them, agent 1 only in the second: for agent 0 the first is worth more."""
-    rng = np.random.default_rng(0)
-    features = rng.normal(0, 0.1, (2, 5, 20, 2)).astype(np.float32)
-    features[0, :, 10:] += 9.0
-    features[1] += 9.0
-    visits = Visits(features, None, np.ones((2, 5, 20), bool))
-    gain = novelty_rewards([visits], 4, diversity=1.0).rewards - novelty_rewards([visits], 4).rewards
-    assert gain[0, :, :10].mean() > gain[0, :, 10:].mean() + 1
-
-
-def test_agents_are_worth_more_where_they_are_expected():
-    pool, ahead = [segment(0)], np.array([(5.0, 0.0), (-5.0, 0.0)], np.float32)
-    gain = novelty_rewards(pool, 4, 1.0, ahead).rewards - novelty_rewards(pool, 4, 1.0).rewards
-    right = pool[0].features[..., 0] > 0
-    assert gain[0][right[0]].mean() > gain[0][~right[0]].mean() + 1
-    assert gain[1][right[1]].mean() < gain[1][~right[1]].mean() - 1
+def test_diversity_drives_agents_further_apart():
+    pool = [segment(0)]
+    pool[0].features[0, ..., 0] += 3
+    gain = novelty_rewards(pool, 4, 1.0, agent_codes(2, 2)).rewards - novelty_rewards(pool, 4).rewards
+    right = pool[0].features[..., 0]
+    assert np.corrcoef(gain[0].ravel(), right[0].ravel())[0, 1] > 0.9
+    assert np.corrcoef(gain[1].ravel(), right[1].ravel())[0, 1] < -0.9
 
 
 def test_its_entropy_is_eq_1_where_the_newest_segment_is_all():
@@ -102,9 +92,9 @@ def test_the_pool_is_the_newest_segments_of_one_horizon():
     ("settings", "arguments"),
     [
         ({"diversity_weight": 0.0}, (0.0,)),
-        ({}, (0.5,)),
-        ({"compass": 2.0}, (0.5, 2 * directions(2, 2))),
-        ({"compass": 2.0, "turns": True}, (0.5, 2 * directions(2, 2), directions(2, 2))),
+        ({}, (0.5, agent_codes(2, 2))),
+        ({"code_size": 1}, (0.5, agent_codes(2, 1))),
+        ({"code_size": None}, (0.0,)),
     ],
 )
 def test_the_settings_choose_what_a_critic_learns_from(settings, arguments):
@@ -119,7 +109,7 @@ def test_the_settings_choose_what_a_critic_learns_from(settings, arguments):
 @pytest.mark.parametrize("rule", ["reinforce", "trust_region"])
 def test_without_a_critic_the_objective_is_the_exact_gradient(rule):
     pool = [segment(0), segment(1, scale=3.0, broken=True)]
-    settings = {"agents": 2, "neighbours": 4, "compass": 2.0, "update": rule, "rollout_steps": None}
+    settings = {"agents": 2, "neighbours": 4, "update": rule, "rollout_steps": None}
     found, expected = rewards_of(pool, with_settings(PretrainConfig(), settings)), exact_rewards(pool, 4)
     assert isinstance(found, Estimate)
     assert (found.entropy, found.particles) == (expected.entropy, expected.particles)

@@ -5,184 +5,191 @@ import torch
 
 import kmyriad
 from kmyriad.config import PretrainConfig, with_settings
-from kmyriad.envs.ant import FEATURES, TURNING, mirror
-from kmyriad.envs.symmetry import Mirror, SignedOrder, Turning
+from kmyriad.envs.ant import mirror
+from kmyriad.envs.symmetry import SignedOrder, Symmetry, group_of
+from kmyriad.population.codes import agent_codes
 from kmyriad.population.distributions import action_spec
-from kmyriad.population.frames import Frames, directions
+from kmyriad.population.frames import Frames, moved_codes, moved_features, seen_alike
 from kmyriad.population.population import Population
 from kmyriad.rollout.replicas import make_replicas
 from kmyriad.runs.state import load_population
 from kmyriad.training.pretrain import initial_state
 from tests.conftest import are_one_policy
 
-ITERATION = 8 * 6
-SMALL = {"agents": 4, "replicas": 8, "horizon": 12, "rollout_steps": 6, "total_steps": 4 * ITERATION}
-COMPASS = SMALL | {"compass": 1.0}
+SMALL = {"agents": 4, "replicas": 8, "horizon": 20, "rollout_steps": 10, "neighbours": 3, "threads": 1}
+SMALL |= {"trunk_hidden": (16,), "agent_hidden": 8, "critic_hidden": (8, 8), "total_steps": 480}
 
 
-def swap(size, first, second, flipped):
-    """Two numbers in each other's place, and one with another sign."""
-    order, signs = np.arange(size), np.ones(size, np.float32)
-    order[[first, second]], signs[flipped] = [second, first], -1
-    return SignedOrder(order, signs)
+def signed(order, signs):
+    return SignedOrder(np.array(order), np.array(signs, np.float32))
 
 
-BOTH_FLIPPED = SignedOrder(np.arange(3), np.array([-1, -1, 1], np.float32))
-MIRRORS = (Mirror(swap(6, 0, 1, 2), swap(3, 0, 1, 2)), Mirror(swap(6, 3, 4, 5), BOTH_FLIPPED))
-WAYS = np.array([(1, 0), (-1, 1), (0, -1), (-1, -1)], np.float32)
+MIRRORS = (
+    Symmetry(signed(range(6), [-1, 1, 1, 1, 1, 1]), signed([1, 0, 2], [1, 1, -1]), "mirror of x"),
+    Symmetry(signed(range(6), [1, -1, 1, 1, 1, -1]), signed([0, 1, 2], [-1, -1, 1]), "mirror of y"),
+)
+QUARTER_TURN = Symmetry(signed([1, 0, 2], [-1, 1, 1]), signed([1, 0], [-1, 1]), "quarter turn")
+"""x becomes -y, and y becomes x."""
 
 
-def mirrored_population(turning=None, **settings) -> Population:
+def framed_population(**settings) -> Population:
+    group = group_of(MIRRORS)
+    views, codes = seen_alike(agent_codes(4, 2), [view.observation.of((0, 1)) for view in group])
     actions = action_spec(gymnasium.spaces.Box(-1, 1, (3,), np.float32))
-    frames = Frames.towards(WAYS, 6, 3, MIRRORS, turning)
-    sizes = {"trunk_hidden": (16,), "agent_hidden": 8}
-    net = Population(4, 6, actions, frames=frames, normalises=True, seed=1, **sizes, **settings)
-    net.see(3 * torch.rand(4, 50, 6), torch.ones(4, 50, dtype=bool))
+    net = Population(
+        4,
+        6,
+        actions,
+        frames=Frames([group[view] for view in views]),
+        codes=torch.from_numpy(codes),
+        normalises=True,
+        trunk_hidden=(16, 8),
+        agent_hidden=8,
+        seed=1,
+        **settings,
+    )
+    for parameter in net.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
     return net
 
 
-def test_agents_see_what_is_across_an_axis_in_the_mirror_of_that_axis():
-    numbers = torch.arange(1.0, 7.0).expand(4, 2, 6)
-    seen = Frames.towards(WAYS, 6, 3, MIRRORS).inputs(numbers)[:, 0].tolist()
-    assert seen == [[1, 2, 3, 4, 5, 6], [2, 1, -3, 4, 5, 6], [1, 2, 3, 5, 4, -6], [2, 1, -3, 5, 4, -6]]
+def test_symmetries_come_to_a_group():
+    assert [view.name for view in group_of(MIRRORS)] == [
+        "",
+        "mirror of x",
+        "mirror of y",
+        "mirror of x and mirror of y",
+    ]
+    assert len(group_of([QUARTER_TURN])) == 4
+    assert group_of([]) == []
 
 
-def test_a_mirrored_frame_undoes_itself_and_deviations_keep_their_signs():
-    frames = Frames.towards(WAYS, 62, 8, (mirror(0), mirror(1)))
-    observations, outputs = torch.randn(4, 3, 62), torch.randn(4, 3, 16)
-    torch.testing.assert_close(frames.inputs(frames.inputs(observations)), observations, rtol=0, atol=0)
-    torch.testing.assert_close(frames.outputs(frames.outputs(outputs)), outputs, rtol=0, atol=0)
-    assert (frames.outputs(outputs.abs())[..., 8:] > 0).all()
+@pytest.mark.parametrize("symmetry", [*MIRRORS, QUARTER_TURN, mirror(0), mirror(1)])
+def test_an_inverse_brings_everything_back(symmetry):
+    for part in (symmetry.observation, symmetry.action):
+        numbers = np.random.default_rng(0).normal(size=(5, part.order.size))
+        np.testing.assert_array_equal(part.inverse(part(numbers)), numbers)
+        np.testing.assert_allclose(numbers @ part.matrix.T, part(numbers))
 
 
-def test_agents_with_all_in_common_do_in_the_mirror_what_others_do_without():
-    net = mirrored_population(own_rate=0.1)
-    world = torch.randn(1, 5, 6)
-    in_mirrors = Frames.towards(WAYS, 6, 3, MIRRORS).inputs(world.expand(4, 5, 6))
-    policy = net(in_mirrors)
-    for way, x, y in ((1, True, False), (2, False, True), (3, True, True)):
-        expected = policy.mean[0].detach().numpy()
-        for mirror_of_axis in [m for m, there in zip(MIRRORS, (x, y), strict=True) if there]:
-            expected = mirror_of_axis.action(expected)
-        np.testing.assert_allclose(policy.mean[way].detach(), expected, atol=1e-6)
+def test_codes_go_as_the_features_that_symmetries_move():
+    group = [view.observation.of((2, 0, 1)) for view in group_of(MIRRORS)]  # z x y
+    assert moved_features(group, 2) == [1, 2]
+    assert [np.diag(matrix).tolist() for matrix in moved_codes(group, 3)] == [
+        [1, 1, 1],
+        [-1, 1, 1],
+        [1, -1, 1],
+        [-1, -1, 1],
+    ]
+    turns = [view.observation.of((0, 1)) for view in group_of([QUARTER_TURN])]
+    assert moved_features(turns, 2) == [0, 1]
+    assert moved_features(turns, 1) == []  # x alone is no turn
 
 
-def test_the_normaliser_learns_what_agents_see():
-    net = mirrored_population()
-    before = net.normaliser.mean.clone()
-    seen = torch.zeros(4, 1000, 6)
-    seen[:, :, 5] = torch.tensor([7.0, 7.0, -7.0, -7.0])[:, None]  # in the mirror of y a 7, for the last two
-    seen[0, :500] = torch.nan
-    net.see(seen, seen.isfinite().all(-1))
-    assert net.normaliser.mean[5] > 6 > before[5]
+def test_a_symmetry_that_brings_other_numbers_into_the_features_is_none_of_theirs():
+    assert QUARTER_TURN.observation.of((0, 1)) is not None
+    assert QUARTER_TURN.observation.of((0,)) is None
 
 
-@pytest.mark.parametrize("turning", [None, Turning(0, 3, (1,), (2, 5))])
-@pytest.mark.parametrize("own_rate", [None, 0.1])
-def test_agents_take_their_frames_with_them(own_rate, turning):
-    net = mirrored_population(turning, own_rate=own_rate)
-    for parameter in net.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    observations = 20 * torch.randn(4, 5, 6)  # some beyond the normaliser's limit
+def test_four_agents_are_one_policy_in_four_mirrors():
+    views, codes = seen_alike(agent_codes(4, 2), [view.observation.of((0, 1)) for view in group_of(MIRRORS)])
+    assert sorted(views) == [0, 1, 2, 3]
+    np.testing.assert_allclose(codes, np.full((4, 2), np.sqrt(0.5)), atol=1e-6)
+
+
+@pytest.mark.parametrize("agents", [2, 5, 10, 50])
+def test_mirror_images_have_one_code_and_it_is_seen_in_their_view(agents):
+    group = [view.observation.of((0, 1)) for view in group_of(MIRRORS)]
+    codes = agent_codes(agents, 3)
+    views, seen = seen_alike(codes, group)
+    for code, view, there in zip(codes, views, seen, strict=True):
+        np.testing.assert_allclose(moved_codes(group, codes.shape[1])[view] @ code, there, atol=1e-5)
+    if agents > 2:
+        assert (seen[:, :2] >= 0).all()
+
+
+def test_agents_do_in_the_mirror_what_others_do_without():
+    net, world = framed_population(), torch.randn(5, 6)
+    views, _ = seen_alike(agent_codes(4, 2), [view.observation.of((0, 1)) for view in group_of(MIRRORS)])
+    straight = views.index(0)
+    expected = net.agent(straight)(world)
+    for agent, view in enumerate(views):
+        symmetry = group_of(MIRRORS)[view]
+        # The mirrors are their own inverses: what is seen there is the world.
+        found = net.agent(agent)(torch.from_numpy(symmetry.observation(world.numpy())))
+        np.testing.assert_allclose(
+            symmetry.action(found.mean.detach().numpy()), expected.mean.detach().numpy(), atol=1e-5
+        )
+
+
+def test_agents_take_their_frames_with_them():
+    net, observations = framed_population(), torch.randn(4, 5, 6)
+    net.see(torch.randn(4, 9, 6), torch.ones(4, 9, dtype=torch.bool))
     policy = net(observations)
-    torch.testing.assert_close(net.select([3, 1])(observations[[3, 1]]).mean, policy.mean[[3, 1]])
-    for index in range(4):
-        alone = net.agent(index)(observations[index])
-        torch.testing.assert_close(alone.mean, policy.mean[index])
-        torch.testing.assert_close(alone.log_std, policy.log_std[index])
+    for agent in range(4):
+        alone = net.agent(agent)(observations[agent])
+        torch.testing.assert_close(alone.mean, policy.mean[agent])
+        torch.testing.assert_close(alone.log_std, policy.log_std[agent])
+    chosen = net.select([3, 1])
+    torch.testing.assert_close(chosen(observations[[3, 1]]).mean, policy.mean[[3, 1]])
+    again = Population.build(net.architecture())
+    again.load_state_dict(net.state_dict())
+    torch.testing.assert_close(again(observations).mean, policy.mean, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("mirrors", [(), (mirror(0), mirror(1))])
-def test_in_a_turned_frame_every_way_lies_straight_ahead(mirrors):
-    angles = np.deg2rad([0, 30, 100, 215, 350])
-    ways = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    world = torch.randn(5, 1, 62)
-    world[:, 0, [FEATURES["x"].start, FEATURES["y"].start]] = torch.from_numpy(3 * ways)  # 3 m on its way each
-    world[:, 0, FEATURES["yaw"].start] = torch.from_numpy(angles)  # and facing it
-    world[:, 0, FEATURES["angle_to_target"].start] = torch.from_numpy(-angles)
-    seen = Frames.towards(ways, 62, 8, mirrors, TURNING).inputs(world)[:, 0].numpy()
-    np.testing.assert_allclose(seen[:, FEATURES["x"].start], 3, atol=1e-5)
-    np.testing.assert_allclose(seen[:, FEATURES["y"].start], 0, atol=1e-5)
-    ahead, target = seen[:, FEATURES["yaw"].start], seen[:, FEATURES["angle_to_target"].start]
-    # The mirror of x swaps front and back: one that faces its way turns its back on it there.
-    facing = np.where(ways[:, 0] < 0, np.pi, 0) if mirrors else np.zeros(5)
-    np.testing.assert_allclose(np.cos(ahead), np.cos(facing), atol=1e-5)
-    np.testing.assert_allclose(np.cos(target), np.cos(facing), atol=1e-5)
-    others = np.delete(np.arange(62), [TURNING.x, TURNING.y, *TURNING.headings, *TURNING.bearings])
-    straight = Frames.towards(ways, 62, 8, mirrors).inputs(world)[:, 0].numpy()
-    np.testing.assert_array_equal(seen[:, others], straight[:, others])
+def test_what_a_frame_gives_back_undoes_what_it_takes():
+    """Also where a symmetry is not its own inverse: an action seen in the view is done in the world."""
+    group = group_of([QUARTER_TURN])
+    frames = Frames(group)
+    done = frames.outputs(torch.randn(4, 3, 4))
+    for agent, view in enumerate(group):
+        seen = torch.from_numpy(view.action(done[agent, :, :2].numpy()))
+        torch.testing.assert_close(
+            frames.outputs(torch.cat([seen, seen], -1).expand(4, 3, 4))[agent, :, :2], done[agent, :, :2]
+        )
 
 
 def test_ants_start_as_mirror_images_of_each_other():
-    replicas = make_replicas("ant-empty", 8, horizon=12, settings={"reset_noise": 0.0})
-    settings = SMALL | {"env": "ant-empty", "compass": 1.0, "own_rate": 0.1}
-    mirrored = initial_state(with_settings(PretrainConfig(), settings | {"mirrors": True}), replicas).population
-    assert mirrored.directions is not None
-    assert (mirrored.directions >= 0).all()
+    replicas = make_replicas("ant-empty", 4, horizon=20)
+    population = initial_state(with_settings(PretrainConfig(), SMALL | {"env": "ant-empty"}), replicas).population
+    assert population.frames is not None
     replicas.start(0)
-    standing = torch.from_numpy(replicas.observation[:1]).expand(4, 1, 62)  # at the origin
-    means = mirrored(standing).mean.detach()[:, 0].numpy()
-    np.testing.assert_allclose(means[2], mirror(0).action(means[0]), atol=1e-6)  # to the left, as to the right
-    np.testing.assert_allclose(means[3], mirror(1).action(means[1]), atol=1e-6)
-    assert np.abs(means[2] - means[0]).max() > 1e-4
+    standing = torch.from_numpy(replicas.observation)[:, None]
+    means = population(standing).mean.detach()[:, 0].numpy()
+    np.testing.assert_allclose(means[1], mirror(0).action(means[0]), atol=1e-6)
+    np.testing.assert_allclose(means[3], mirror(1).action(means[0]), atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("env", "changes"),
     [
-        ("point-maze", {"compass": 1.0, "mirrors": True}),  # a ball's world has no mirrors
-        ("ant-empty", {"mirrors": False}),
-        ("ant-empty", {"compass": 0.0}),
-        ("ant-empty", {"features": ("yaw", "x")}),  # whose first two are no place
+        ("point-maze", {}),  # a ball's world has no symmetries
+        ("ant-empty", {"priors": False}),
+        ("ant-empty", {"agents": 1}),
+        ("ant-empty", {"code_size": None}),
+        ("ant-empty", {"features": ("yaw", "linear_velocity", "quaternion")}),
     ],
 )
-def test_without_mirrors_agents_see_the_world_as_it_is(env, changes, tmp_path):
-    run = kmyriad.pretrain(env, out=tmp_path / "run", **SMALL | {"total_steps": ITERATION} | changes)
+def test_without_priors_agents_see_the_world_as_it_is(env, changes, tmp_path, capsys):
+    run = kmyriad.pretrain(env, out=tmp_path / "run", **SMALL | changes)
     assert load_population(run).frames is None
+    assert "priors:" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("turns", [False, True])
-def test_a_run_with_frames_goes_on_as_if_never_stopped(turns, tmp_path):
-    settings = SMALL | {"checkpoint_every": 2, "turns": turns}
+def test_a_run_names_its_priors(tmp_path, capsys):
+    run = kmyriad.pretrain("ant-empty", out=tmp_path / "run", **SMALL)
+    assert load_population(run).frames is not None
+    assert run.config.population.priors
+    assert "symmetries (mirror of x, mirror of y); --no-priors" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_with_frames_goes_on_as_if_never_stopped(tmp_path):
+    settings = SMALL | {"checkpoint_every": 2, "agents": 6, "replicas": 12, "total_steps": 720}
     whole = kmyriad.pretrain("ant-empty", out=tmp_path / "whole", **settings)
-    kmyriad.pretrain("ant-empty", out=tmp_path / "parts", **settings | {"total_steps": 2 * ITERATION})
-    parts = kmyriad.pretrain("ant-empty", out=tmp_path / "parts", resume=True, total_steps=4 * ITERATION)
-    ours, theirs = load_population(whole), load_population(parts)
+    kmyriad.pretrain("ant-empty", out=tmp_path / "stopped", **settings | {"total_steps": 360})
+    stopped = kmyriad.pretrain(out=tmp_path / "stopped", resume=True, total_steps=720)
+    ours, theirs = load_population(whole), load_population(stopped)
     assert ours.frames is not None
-    assert (ours.frames.turns is not None) == turns
-    assert ours.state_dict().keys() == theirs.state_dict().keys()
-    for name, value in ours.state_dict().items():
-        assert torch.equal(value, theirs.state_dict()[name]), name
-
-
-def test_directions_are_evenly_around_the_first_two_features():
-    np.testing.assert_allclose(directions(4, 2), [(1, 0), (0, 1), (-1, 0), (0, -1)], atol=1e-6)
-    np.testing.assert_allclose(directions(4, 3), [(1, 0, 0), (0, 1, 0), (-1, 0, 0), (0, -1, 0)], atol=1e-6)
-    np.testing.assert_allclose(directions(2, 1), [(1,), (-1,)])
-
-
-def test_agents_start_as_one_policy_and_part_by_what_all_learn(tmp_path):
-    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", own_rate=0.1, **COMPASS)
-    replicas = make_replicas("point-maze", 8, horizon=12)
-    before, after = initial_state(run.pretraining, replicas).population, load_population(run)
-    observations = torch.randn(1, 5, 4).expand(4, 5, 4)
-    assert are_one_policy(before)
-    after.adapter_weight.data.zero_(), after.adapter_bias.data.zero_()
-    after.output_weight.data.zero_(), after.output_bias.data.zero_()
-    assert not torch.allclose(after(observations).mean[0], after(observations).mean[2], atol=1e-6)
-
-
-@pytest.mark.parametrize("direction_rate", [0.0, 0.1])
-def test_a_run_with_a_compass_goes_on_as_if_never_stopped(direction_rate, tmp_path):
-    settings = COMPASS | {"checkpoint_every": 2, "direction_rate": direction_rate}
-    whole = kmyriad.pretrain("point-maze", out=tmp_path / "whole", **settings)
-    kmyriad.pretrain("point-maze", out=tmp_path / "parts", **settings | {"total_steps": 2 * ITERATION})
-    parts = kmyriad.pretrain("point-maze", out=tmp_path / "parts", resume=True, total_steps=4 * ITERATION)
-    for ours, theirs in zip(load_population(whole).parameters(), load_population(parts).parameters(), strict=True):
-        assert torch.equal(ours, theirs)
-
-
-@pytest.mark.parametrize("changes", [{"agents": 1}, {"compass": 0.0}, {"update": "reinforce", "rollout_steps": None}])
-def test_without_others_or_a_critic_there_is_no_direction(changes, tmp_path):
-    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **COMPASS | changes)
-    assert load_population(run).directions is None
+    assert not are_one_policy(ours)
+    for name, tensor in ours.state_dict().items():
+        torch.testing.assert_close(tensor, theirs.state_dict()[name], rtol=0, atol=0)

@@ -49,7 +49,7 @@ def test_agents_differ_and_the_seed_decides():
 
 def test_agents_with_something_in_common_start_as_one_policy():
     observations = torch.randn(1, 4, 6).expand(3, 4, 6)
-    together = population(own_rate=0.1)
+    together = population(codes=torch.eye(3))
     assert are_one_policy(together)
     alone = population(1)(observations[:1]).mean
     torch.testing.assert_close(together(observations).mean, alone.expand(3, -1, -1))
@@ -57,52 +57,34 @@ def test_agents_with_something_in_common_start_as_one_policy():
 
 def test_what_is_their_own_counts_by_its_rate_and_what_is_common_for_all():
     observations = torch.zeros(3, 1, 6)
-    net = population(own_rate=0.1)
+    net = population(codes=torch.eye(3), code_rate=0.1)
     before = net(observations).mean.detach()
-    net.output_bias.data[1] += 2.0
+    net.code_output_bias.data[1] += 2.0
     net.common_output_bias.data += 1.0
     moved = net(observations).mean.detach() - before
     torch.testing.assert_close(moved, torch.tensor([1.0, 1.2, 1.0]).view(3, 1, 1).expand_as(moved))
 
 
-def test_a_direction_is_a_bias_of_the_adapter():
-    net = population(own_rate=0.1, directions=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]))
-    before = net.agents_layers()["adapter_bias"].detach()
-    net.direction_adapter_bias.data[:] = torch.tensor([1.0, 3.0]).view(2, 1, 1)
-    moved = net.agents_layers()["adapter_bias"].detach() - before
-    torch.testing.assert_close(moved, torch.tensor([1.0, 6.0, 0.0]).view(3, 1, 1).expand_as(moved))
-
-
-def test_with_a_rate_all_layers_know_the_direction():
-    ways = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
-    net = population(own_rate=0.1, directions=ways, direction_rate=0.5)
+def test_all_layers_are_linear_in_the_code():
+    net = population(codes=torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), code_rate=0.5)
     before = {name: layer.detach() for name, layer in net.agents_layers().items()}
     for name in before:
-        net.get_parameter(f"direction_{name}").data[:] = torch.tensor([1.0, 3.0]).view(2, 1, 1)
+        net.get_parameter(f"code_{name}").data[:] = torch.tensor([1.0, 3.0]).view(2, 1, 1)
     for name, layer in net.agents_layers().items():
-        moved, rate = layer.detach() - before[name], 1.0 if name == "adapter_bias" else 0.5
-        torch.testing.assert_close(moved, rate * torch.tensor([1.0, 6.0, 0.0]).view(3, 1, 1).expand_as(moved))
+        moved = layer.detach() - before[name]
+        torch.testing.assert_close(moved, torch.tensor([0.5, 3.0, 0.0]).view(3, 1, 1).expand_as(moved))
 
 
-def test_without_own_adapters_agents_differ_by_biases_and_output_layers_only():
-    net = population(own_rate=0.1, own_adapters=False, directions=torch.randn(3, 2), direction_rate=0.2)
-    for parameter in net.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    differ = {name: not torch.equal(layer[0], layer[1]) for name, layer in net.agents_layers().items()}
-    assert differ == {"adapter_weight": False, "adapter_bias": True, "output_weight": True, "output_bias": True}
-
-
-@pytest.mark.parametrize("own_adapters", [True, False])
-@pytest.mark.parametrize(("directions", "rate"), [(None, 0.0), (torch.randn(3, 2), 0.0), (torch.randn(3, 2), 0.2)])
-def test_agents_with_something_in_common_act_the_same_on_their_own(directions, rate, own_adapters):
-    net = population(own_rate=0.1, own_adapters=own_adapters, directions=directions, direction_rate=rate)
+@pytest.mark.parametrize("codes", [torch.eye(3), torch.randn(3, 2)])
+def test_agents_with_something_in_common_act_the_same_on_their_own(codes):
+    net = population(codes=codes, code_rate=0.2)
     observations = torch.randn(3, 5, 6)
     for parameter in net.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     means = net(observations).mean
+    assert not are_one_policy(net)
     chosen = net.select([2, 0])
-    assert chosen.own_rate is None
-    assert chosen.directions is None
+    assert chosen.codes is None
     torch.testing.assert_close(net(observations, net.agents_layers()).mean, means)
     torch.testing.assert_close(chosen(observations[[2, 0]]).mean, means[[2, 0]])
     torch.testing.assert_close(net.agent(1)(observations[1]).mean, means[1])

@@ -4,6 +4,7 @@ import pytest
 from kmyriad.config import Rollouts
 from kmyriad.envs import WORLDS
 from kmyriad.envs.engines import GoalPoint
+from kmyriad.envs.symmetry import SignedOrder, Symmetry
 from kmyriad.errors import UsageError
 from kmyriad.population.distributions import action_spec
 from kmyriad.rollout.replicas import make_replicas
@@ -96,7 +97,7 @@ def test_our_worlds_can_be_put_back_to_the_bit():
 
 def test_environments_of_others_have_no_world():
     replicas = make_replicas(walk_env.CONTINUOUS, 2, horizon=10)
-    assert (replicas.world, replicas.turning, replicas.mirrors) == (None, None, ())
+    assert (replicas.world, replicas.symmetries) == (None, ())
     assert replicas.features == ("0", "1")
     assert replicas.feature_scale == (0.0, 0.0)
     assert replicas.plane.labels == ("0", "1")
@@ -127,12 +128,26 @@ def test_a_world_brings_its_features(name):
         assert replicas.plane.labels == ("x (m)", "y (m)")
 
 
-def test_symmetries_are_about_the_first_two_features():
+def test_symmetries_are_those_that_keep_to_the_features():
     ant = make_replicas("ant-empty", 1, horizon=5)
-    assert len(ant.mirrors) == 2
-    assert ant.turning is not None
-    other = make_replicas("ant-empty", 1, horizon=5, features=("yaw", "x"))
-    assert (other.mirrors, other.turning) == ((), None)
+    assert [symmetry.name for symmetry in ant.symmetries] == ["mirror of x", "mirror of y"]
+    group, of_features = ant.views()
+    assert [order.signs.tolist() for order in of_features] == [[1, 1, 1], [-1, 1, 1], [1, -1, 1], [-1, -1, 1]]
+    assert len(group) == 4
+    for features, count in ((("yaw", "x"), 2), (("joint_positions",), 2), (("x", "quaternion"), 0)):
+        assert len(make_replicas("ant-empty", 1, horizon=5, features=features).symmetries) == count
+
+
+def test_any_environment_may_declare_symmetries(monkeypatch):
+    flip = SignedOrder(np.arange(2), np.array([-1, -1], np.float32))
+    declared = (Symmetry(flip, SignedOrder(np.arange(2), np.array([-1, -1], np.float32)), "half turn"),)
+    monkeypatch.setattr(walk_env.Walk, "symmetries", declared, raising=False)
+    replicas = make_replicas(walk_env.CONTINUOUS, 2, horizon=10)
+    assert [symmetry.name for symmetry in replicas.symmetries] == ["half turn"]
+    assert len(replicas.views()[0]) == 2
+    monkeypatch.setattr(walk_env.Walk, "symmetries", (Symmetry(flip, SignedOrder.unchanged(5), "odd"),))
+    with pytest.raises(UsageError, match="symmetry 'odd' must give all 2 numbers of the action a place and a sign"):
+        _ = make_replicas(walk_env.CONTINUOUS, 2, horizon=10).symmetries
 
 
 @pytest.mark.parametrize(

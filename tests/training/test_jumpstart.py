@@ -188,9 +188,24 @@ def test_baselines(runs, tmp_path):
         goal=GOAL,
         horizon=40,
         out=tmp_path / "fresh",
-        **(SMALL | {"selection_steps": 400, "total_steps": 600}),
+        **(SMALL | {"selection_steps": 400, "total_steps": 1000}),
     )
     assert load_population(of_a_world).trunk_sizes == (256, 128)
+
+
+def test_random_agents_practise_before_the_best_is_chosen(runs, tmp_path, monkeypatch):
+    """Their steps count, and what they learn is what is chosen from."""
+    counted = []
+    real = jumpstarting.practise
+    monkeypatch.setattr(jumpstarting, "practise", lambda *a: counted.append(real(*a)) or counted[-1])
+    settings = SMALL | {"replicas": 20, "rollout_steps": 20, "selection_steps": 400, "total_steps": 12_000}
+    run = kmyriad.jumpstart(runs / "walk", init="random", out=tmp_path / "run", **settings)
+    selection = json.loads(run.selection_path.read_text())
+    assert counted == [2400]
+    assert run.metrics()[0]["env_steps"] >= 2400 + 400 + 20 * 20
+    assert len(selection["standings"]) == 10
+    again = kmyriad.jumpstart(runs / "walk", init="random", out=tmp_path / "again", **settings)
+    assert last_bytes(run) == last_bytes(again)
 
 
 def test_random_agents_differ_though_those_of_the_run_started_alike(runs, tmp_path, monkeypatch):
@@ -213,7 +228,7 @@ def test_a_task_with_a_reward_of_its_own_is_learned(runs, tmp_path):
 
 def test_a_goal_is_learned_from_scratch(tmp_path):
     settings = {"replicas": 40, "horizon": 60, "threads": 1, "selection_steps": 10 * 60, "rollout_steps": 20}
-    settings["total_steps"] = 10 * 60 + 40 * 40 * 20
+    settings["total_steps"] = 10 * 60 + 60 * 40 * 20
     run = kmyriad.jumpstart("point-maze", init="random", goal=(2.0, -1.0), out=tmp_path / "run", **settings)
     assert np.mean([row["success"] for row in run.metrics()[-5:]]) > 0.9
 

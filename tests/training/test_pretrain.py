@@ -98,14 +98,14 @@ def test_seeds_differ(tmp_path):
     assert rows_of(runs[0])[0]["entropy"] != rows_of(runs[1])[0]["entropy"]
 
 
-@pytest.mark.parametrize("own_rate", [0.1, None])
-def test_agents_with_something_in_common_start_alike_and_all_grow_apart(own_rate, tmp_path):
-    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", own_rate=own_rate, **SMALL)
+@pytest.mark.parametrize("code_size", [2, 3, None])
+def test_agents_with_something_in_common_start_alike_and_all_grow_apart(code_size, tmp_path):
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", code_size=code_size, **SMALL)
     config, replicas = run.pretraining, make_replicas("point-maze", 8, horizon=12)
     observations = torch.randn(1, 5, 4).expand(2, 5, 4)
     before = pretrain_module.initial_state(config, replicas).population
     after = load_population(run)(observations).mean
-    assert are_one_policy(before) == (own_rate is not None)
+    assert are_one_policy(before) == (code_size is not None)
     assert not torch.allclose(after[0], after[1])
 
 
@@ -377,7 +377,7 @@ def test_many_kills(update, rollout_steps, tmp_path):
 def test_a_population_learns_to_cover_point_maze(agents, seed, tmp_path):
     """Under the paper's gradient the pooled entropy on fresh rollouts rises clearly above the untrained one's."""
     settings = {"agents": agents, "seed": seed, "total_steps": 60 * 300 * 200, "update": "reinforce", "replicas": 300}
-    settings |= {"initial_std": 0.37, "activation": "relu", "normalise_observations": False, "own_rate": None}
+    settings |= {"initial_std": 0.37, "activation": "relu", "normalise_observations": False, "code_size": None}
     run = kmyriad.pretrain("point-maze", out=tmp_path / "run", keep_checkpoints=1000, checkpoint_every=1, **settings)
     assert run.config.objective.neighbours == 5
     horizon = run.config.rollouts.horizon
