@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from kmyriad.evaluation.comparison import Comparison, Group
+    from kmyriad.evaluation.comparison import Comparison, Difference, Group
     from kmyriad.evaluation.evaluate import Evaluation
     from kmyriad.evaluation.statistics import Mean
     from kmyriad.runs.run import Run
@@ -38,13 +38,16 @@ JUMPSTARTS = {
 
 @dataclass(frozen=True)
 class Command:
-    """Compare runs: means and 95 % intervals (Student t) over seeds.
+    """Compare runs: means and 95 % intervals (Student t) over seeds, and differences paired by seed.
 
     Pretraining runs are grouped by environment, update rule and number of agents, jump-starts by environment and init.
+    Jump-starts to several goals are averaged within a seed first.
     """
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN RUN ...")]
     """Folders of runs."""
+    by: tuple[str, ...] = ()
+    """Settings that tell groups apart too, such as diversity-weight; for jump-starts also those of their source."""
     json: Path | None = None
     """A file for the numbers."""
     figures: Path | None = None
@@ -68,11 +71,11 @@ def run(arguments: list[str]) -> None:
         say(f"looking at {one.path}")
         return current_evaluation(one, command.threads)
 
-    found = compare([open_run(folder) for folder in command.folders], evaluation_of)
+    found = compare([open_run(folder) for folder in command.folders], evaluation_of, command.by)
     console = output()
-    for groups, what, columns in (
-        (found.pretraining, "pretraining", PRETRAINING),
-        (found.jumpstarts, "jump-start", JUMPSTARTS),
+    for groups, differences, what, columns in (
+        (found.pretraining, found.pretraining_differences, "pretraining", PRETRAINING),
+        (found.jumpstarts, found.jumpstart_differences, "jump-start", JUMPSTARTS),
     ):
         if groups:
             count = sum(len(group.runs) for group in groups)
@@ -83,6 +86,9 @@ def run(arguments: list[str]) -> None:
                 for doubt in group.doubts:
                     name = escape(f"{group.name['env']}, {group.label}")
                     console.print(f"[yellow]Careful with {name}:[/] {escape(doubt)}.", highlight=False)
+        if differences:
+            console.print("Differences paired by seed: mean ± 95 % interval.", highlight=False)
+            console.print(_difference_table(differences, columns))
     if command.json is not None:
         write_json(command.json, found.as_json())
         say(f"wrote {command.json}")
@@ -103,19 +109,35 @@ def _table(groups: "list[Group]", columns: dict[str, tuple[str, str]]) -> "Table
     from rich.table import Column, Table
 
     names = (Column(name, overflow="fold") for name in groups[0].name)
+    counts = (Column(name, justify="right") for name in ("runs", "seeds"))
     titles = (Column(title, justify="right", overflow="fold") for title, _ in columns.values())
-    table = Table(*names, Column("runs", justify="right"), *titles, box=SIMPLE_HEAD)
+    table = Table(*names, *counts, *titles, box=SIMPLE_HEAD)
     for group in groups:
-        runs = len(group.runs)
-        cells = (_cell(group.mean(measure), runs, form) for measure, (_, form) in columns.items())
-        table.add_row(*map(str, group.name.values()), str(runs), *cells)
+        seeds = len(group.seeds)
+        cells = (_cell(group.mean(measure), seeds, form) for measure, (_, form) in columns.items())
+        table.add_row(*map(str, group.name.values()), str(len(group.runs)), str(seeds), *cells)
     return table
 
 
-def _cell(mean: "Mean | None", runs: int, form: str) -> str:
+def _difference_table(differences: "list[Difference]", columns: dict[str, tuple[str, str]]) -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Column, Table
+
+    shown = {measure: column for measure, column in columns.items() if measure not in ("env_steps", "kl_floor")}
+    names = (Column(name, overflow="fold") for name in ("env", "this", "minus this"))
+    titles = (Column(title, justify="right", overflow="fold") for title, _ in shown.values())
+    table = Table(*names, Column("pairs", justify="right"), *titles, box=SIMPLE_HEAD)
+    for one in differences:
+        pairs = len({*one.first.seeds} & {*one.second.seeds})
+        cells = (_cell(one.mean(measure), pairs, f"+{form}") for measure, (_, form) in shown.items())
+        table.add_row(one.first.name["env"], one.first.label, one.second.label, str(pairs), *cells)
+    return table
+
+
+def _cell(mean: "Mean | None", seeds: int, form: str) -> str:
     if mean is None:
         return "-"
-    return mean.text(form) + (f" ({mean.count} of {runs})" if mean.count < runs else "")
+    return mean.text(form) + (f" ({mean.count} of {seeds})" if mean.count < seeds else "")
 
 
 def _draw(found: "Comparison") -> "dict[str, Figure]":
