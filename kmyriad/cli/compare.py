@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from kmyriad.cli.output import output
+from kmyriad.envs import WORLDS
 from kmyriad.errors import UsageError
 from kmyriad.runs.files import write_json
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kmyriad.evaluation.comparison import Comparison, Difference, Group
     from kmyriad.evaluation.evaluate import Evaluation
     from kmyriad.evaluation.statistics import Mean
+    from kmyriad.figures.seeds import Rows
     from kmyriad.runs.run import Run
 
 PRETRAINING = {
@@ -141,27 +143,58 @@ def _cell(mean: "Mean | None", seeds: int, form: str) -> str:
 
 
 def _draw(found: "Comparison") -> "dict[str, Figure]":
-    """A figure per environment and kind of run."""
+    """Learning curves of all worlds side by side, for each kind of run; entropy by budget for each world."""
     from kmyriad import figures
 
     drawn = {}
+    if found.pretraining:
+        drawn["entropy"] = figures.learning_curves(_curves(found.pretraining, "entropy"), "entropy")
     for env, groups in _by_world(found.pretraining).items():
-        curves = {group.label: [run.metrics() for run in group.runs] for group in groups}
-        drawn[f"{env}-entropy"] = figures.entropy_curves(curves)
         budgets = {group.label: _budgets(group) for group in groups}
         if all(_is_series(seeds) for seeds in budgets.values()):
-            drawn[f"{env}-budget"] = figures.entropy_by_budget(budgets)
-    for env, groups in _by_world(found.jumpstarts).items():
-        curves = {group.label: [run.metrics() for run in group.runs] for group in groups}
-        drawn[f"{env}-success"] = figures.success_curves(curves)
+            name = "".join(letter if letter.isalnum() else "-" for letter in env)
+            drawn[f"{name}-budget"] = figures.entropy_by_budget(budgets)
+    if found.jumpstarts:
+        curves = _curves(found.jumpstarts, "success")
+        drawn["success"] = figures.learning_curves(curves, "success", spent=_spent(found.jumpstarts))
     return drawn
 
 
+def _curves(groups: "list[Group]", y: str) -> "dict[str, dict[str, list[Rows]]]":
+    """By world and group: for each seed its rows, averaged over its goals."""
+    from kmyriad.evaluation.comparison import labels_of
+    from kmyriad.figures.seeds import averaged
+
+    worlds: dict[str, dict[str, list[Rows]]] = defaultdict(dict)
+    for group, label in zip(groups, labels_of(groups), strict=True):
+        of_seed = {seed: [run.metrics() for run in group.runs if run.config.run.seed == seed] for seed in group.seeds}
+        worlds[_title(group)][label] = [averaged(label, rows, "env_steps", y) for rows in of_seed.values()]
+    return worlds
+
+
+def _spent(groups: "list[Group]") -> dict[str, dict[str, tuple[float, float]]]:
+    """By world and group: environment steps until an agent was selected, and until it learned, over all runs."""
+    from kmyriad.evaluation.comparison import labels_of, steps_before_learning
+
+    worlds: dict[str, dict[str, tuple[float, float]]] = defaultdict(dict)
+    for group, label in zip(groups, labels_of(groups), strict=True):
+        spent = [steps_before_learning(run) for run in group.runs]
+        selected, learning = (sum(steps) / len(spent) for steps in zip(*spent, strict=True))
+        worlds[_title(group)][label] = (selected, learning)
+    return worlds
+
+
+def _title(group: "Group") -> str:
+    """`ant-maze size=7` to "Ant Maze (size 7)"."""
+    env, *settings = group.name["env"].split(" ")
+    words = env.replace("-", " ").title() if env in WORLDS else env
+    return f"{words} ({', '.join(setting.replace('=', ' ') for setting in settings)})" if settings else words
+
+
 def _by_world(groups: "list[Group]") -> "dict[str, list[Group]]":
-    """Groups by the name of their environment, made fit for a file."""
     worlds = defaultdict(list)
     for group in groups:
-        worlds["".join(letter if letter.isalnum() else "-" for letter in group.name["env"])].append(group)
+        worlds[group.name["env"]].append(group)
     return worlds
 
 

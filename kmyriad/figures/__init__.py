@@ -7,6 +7,7 @@ from kmyriad.figures.divergence import kl_matrix
 from kmyriad.figures.episodes import episode_paths
 from kmyriad.figures.goals import goal_map
 from kmyriad.figures.ground import draw_terrain
+from kmyriad.figures.learning import learning_curves
 from kmyriad.figures.look import COLUMN, FULL, new_figure, save
 from kmyriad.figures.visits import agent_heatmaps, visitation_map
 
@@ -23,6 +24,7 @@ __all__ = [
     "goal_map",
     "heading_colour",
     "kl_matrix",
+    "learning_curves",
     "new_figure",
     "save",
     "success_curves",

@@ -81,8 +81,8 @@ def test_the_real_command_gives_the_mean_and_interval_of_the_stored_evaluations(
     assert group["doubts"] == []
     assert shown.startswith("2 pretraining runs in 1 group: mean ± 95 % interval.")
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
-        "point-maze-decimation-5-entropy.png",
-        "point-maze-decimation-5-entropy.svg",
+        "entropy.png",
+        "entropy.svg",
     }
 
 
@@ -245,8 +245,8 @@ def test_mixed_runs_make_two_tables_and_figures(tmp_path, seeds, capsys):
     found = json.loads((tmp_path / "c.json").read_text())
     assert [group["init"] for group in found["jumpstarts"]] == ["best", "random"]
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {
-        "point-maze-decimation-5-entropy",
-        "ant-empty-success",
+        "entropy",
+        "success",
     }
 
 
