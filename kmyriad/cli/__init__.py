@@ -37,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         if name not in COMMANDS:
             raise UsageError(f"unknown command {name!r}{nearest_name(name, COMMANDS)}")
-        import_module(f"kmyriad.cli.{name}").run(rest)
+        from kmyriad.cli.numbers import whole_numbers
+
+        with whole_numbers():
+            import_module(f"kmyriad.cli.{name}").run(rest)
         sys.stdout.flush()
     except UsageError as error:
         print(f"kmyriad: {error}", file=sys.stderr)

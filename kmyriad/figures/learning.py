@@ -39,7 +39,7 @@ def learning_curves(
 ) -> Figure:
     """A row of panels, one per world: a thin line for every seed, and the mean of each group.
 
-    The mean goes as far as all of the group's seeds have come. The steps are on a logarithmic axis. A group has the same
+    The mean goes as far as all of the group's seeds have come. Steps are on a logarithmic axis. A group has the same
     colour in all worlds. `spent`, by world and group, draws strips under each panel: the steps that selecting an agent
     took, and then those in which only the critic learned. By default one world is a column wide, several are a page.
     """
