@@ -1,5 +1,7 @@
 """Whole numbers as people write them: `--total-steps 1e6`."""
 
+import math
+
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 
@@ -27,7 +29,11 @@ def whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
+        pass
+    try:
         number = float(text)
-        if not number.is_integer():  # nor are NaN and infinity
-            raise ValueError(f"{text} is no whole number") from None
-        return int(number)
+    except ValueError:
+        number = math.nan
+    if not number.is_integer():  # NaN and infinity are none either
+        raise ValueError(f"{text!r} is no whole number, such as 1000 or 1e3")
+    return int(number)
