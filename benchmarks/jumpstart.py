@@ -138,7 +138,7 @@ def tasks_of(world: str, init: str, arguments: argparse.Namespace) -> dict[str, 
     for seed in range(arguments.seeds):
         source = arguments.folder / source_name(world, 1 if init == "single" else 10, seed)
         for index, goal in enumerate(goals):
-            settings = {"source": source, "init": init, "goal": goal, "seed": seed, "total_steps": arguments.steps}
+            settings = {"source": str(source), "init": init, "goal": goal, "seed": seed, "total_steps": arguments.steps}
             tasks[f"{world}-{init}-{seed}-goal-{index}"] = settings
     return tasks
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import kmyriad
 from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
 from kmyriad.objective.rewards import novelty_rewards, rewards_of, slide
 from kmyriad.rollout.collect import Visits
@@ -137,6 +138,17 @@ def test_experiments_train_and_measure_every_checkpoint(benchmark, rule, tmp_pat
     assert curve[-1]["last"]["covered_cells_of_widest_agent"] > 0
     assert all(math.isfinite(row["entropy"]) for row in curve)
     assert experiments.train_one(tmp_path / "run", {}) == curve, "what is done is not done again"
+
+
+def test_experiments_run_side_by_side_in_processes_of_their_own(benchmark, tmp_path):
+    experiments = benchmark("experiments")
+    two = {f"group/{seed}": TINY | {"seed": seed, "checkpoint_every": 10} for seed in (0, 1)}
+    curves = experiments.train_all(two, tmp_path, 2)
+    assert [*curves] == [*two]
+    for name, curve in curves.items():
+        assert experiments.train_one(tmp_path / name, {}) == curve, "it is kept"
+    with pytest.raises(kmyriad.TrainingStoppedError, match="bad failed: unknown environment 'nowhere'"):
+        experiments.train_all({"bad": {"env": "nowhere"}}, tmp_path, 1)
 
 
 @pytest.mark.parametrize(
