@@ -31,7 +31,7 @@ Values = Mapping[str, float | None]
 Task = tuple[int, tuple[float, ...]]
 """A seed and the goal, which pretraining does not have."""
 
-MAY_DIFFER = ("seed", "source", "goal", "total_steps", "threads", "checkpoint_every", "keep_checkpoints")
+MAY_DIFFER = ("seed", "source", "goal", "total_steps", "threads", "checkpoint_every", "keep_checkpoints", "wandb")
 """Settings that make no other group: the steps that were really made are compared instead of those asked for."""
 
 WORDS = {

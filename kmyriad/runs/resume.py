@@ -10,7 +10,7 @@ from kmyriad.runs.progress import say
 from kmyriad.runs.run import Run, create_run, open_run, replace_config, truncate_metrics
 from kmyriad.runs.state import TrainingState
 
-CHANGEABLE = ("total_steps", "threads", "checkpoint_every", "keep_checkpoints")
+CHANGEABLE = ("total_steps", "threads", "checkpoint_every", "keep_checkpoints", "wandb")
 """What may differ when a run is resumed; everything else decides what it computes."""
 
 
