@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from kmyriad.errors import UsageError, first_line
 from kmyriad.runs.files import os_errors
-from kmyriad.sweeps.worker import perform
+from kmyriad.sweeps.worker import log_path, perform_there
 
 SECONDS_TO_END = 10.0
 """After which a process that was asked to end is killed."""
@@ -25,17 +25,13 @@ UNLIMITED = 1_000_000
 
 @dataclass(frozen=True)
 class Call:
-    """A function and its arguments, as `worker.perform` takes them."""
+    """A function and its arguments, as `worker.perform` takes them, and the cores it needs."""
 
     function: str
     """`module:name`."""
     arguments: Path
     """A JSON file; the log is beside it."""
     threads: int = 1
-
-    @property
-    def log(self) -> Path:
-        return self.arguments.with_suffix(".log")
 
 
 class Executor(Protocol):
@@ -63,7 +59,10 @@ class Processes:
     def start(self, name: str, call: Call) -> None:
         command = [sys.executable, "-m", "kmyriad.sweeps.worker", call.function, str(call.arguments)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        with os_errors(f"start a process for {name}", "see that there is room on the disk"), call.log.open("ab") as log:
+        with (
+            os_errors(f"start a process for {name}", "see that there is room on the disk"),
+            log_path(call.arguments).open("ab") as log,
+        ):
             # Standard input tells the process that the sweep is gone. A session of its own, as Ctrl-C is for the sweep.
             self._running[name] = subprocess.Popen(
                 command,
@@ -126,7 +125,7 @@ class Submitit:
             self._executor.update_parameters(cpus_per_task=call.threads)
         self._executor.update_parameters(name=name[:100])
         try:
-            self._running[name] = self._executor.submit(perform, call.function, str(call.arguments))
+            self._running[name] = self._executor.submit(perform_there, os.getcwd(), call.function, str(call.arguments))
         except Exception as error:  # sbatch refuses: a wrong partition, a limit on jobs
             raise UsageError(f"submitit cannot submit {name}: {first_line(error)}") from error
 
@@ -167,8 +166,8 @@ class Ray:
         return self._most - len(self._running)
 
     def start(self, name: str, call: Call) -> None:
-        task = self._ray.remote(perform).options(num_cpus=call.threads, name=name, max_retries=0)
-        self._running[name] = task.remote(call.function, str(call.arguments))
+        task = self._ray.remote(perform_there).options(num_cpus=call.threads, name=name, max_retries=0)
+        self._running[name] = task.remote(os.getcwd(), call.function, str(call.arguments))
 
     def ended(self) -> dict[str, str]:
         names = {reference: name for name, reference in self._running.items()}

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import traceback
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -42,6 +43,17 @@ def perform(function: str, arguments: str) -> None:
         traceback.print_exc()  # into the log
         outcome = Outcome(error=f"{type(error).__name__}: {first_line(error)}; its log has the rest")
     write_json(outcome_path(path), vars(outcome))
+
+
+def perform_there(directory: str, function: str, arguments: str) -> None:
+    """`perform` on another machine, in the directory that paths are relative to; what it says goes to the log."""
+    os.chdir(directory)
+    with open(log_path(Path(arguments)), "a") as log, redirect_stdout(log), redirect_stderr(log):
+        perform(function, arguments)
+
+
+def log_path(arguments: Path) -> Path:
+    return arguments.with_suffix(".log")
 
 
 def outcome_path(arguments: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from kmyriad import TrainingStoppedError, UsageError
 
 
 def double(number):
+    print("a word to the log", file=sys.stderr)
     return 2 * number
 
 

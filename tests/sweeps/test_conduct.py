@@ -12,7 +12,7 @@ import pytest
 from kmyriad import UsageError
 from kmyriad.sweeps.conduct import State, Task, conduct
 from kmyriad.sweeps.executors import Processes, Ray, Submitit
-from kmyriad.sweeps.worker import perform
+from kmyriad.sweeps.worker import perform_there
 
 HERE = "tests.sweeps.tasks"
 
@@ -117,6 +117,7 @@ def test_submitit_runs_tasks_and_tells_how_they_ended(tmp_path):
     assert (good.state, good.outcome.value) == (State.DONE, 42)
     assert (refused.state, refused.outcome.error) == (State.FAILED, "the goal lies inside a wall")
     assert killed.state == State.FAILED
+    assert "a word to the log" in (tmp_path / "control" / "good.log").read_text()
     assert "ended in state" in killed.outcome.error
 
 
@@ -140,7 +141,7 @@ class RayStandIn:
         assert options["address"] == "auto"
 
     def remote(self, function):
-        assert function is perform
+        assert function is perform_there
 
         def start(*arguments):
             return (function, arguments)
@@ -153,7 +154,7 @@ class RayStandIn:
 
     def get(self, reference):
         function, arguments = reference
-        if "die" in arguments[0]:
+        if "die" in arguments[1]:
             raise RuntimeError("the worker died\nfor a reason")
         function(*arguments)
 
