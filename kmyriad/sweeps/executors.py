@@ -108,7 +108,7 @@ class Submitit:
         except ModuleNotFoundError:
             raise UsageError("SLURM needs submitit; install it with: pip install 'kmyriad[slurm]'") from None
         try:
-            self._executor = submitit.AutoExecutor(folder=folder / "%j", cluster=cluster)
+            self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
             self._executor.update_parameters(**{"timeout_min": 24 * 60, **parameters})
         except Exception as error:  # no SLURM here, or a parameter that submitit does not know
             raise UsageError(f"submitit cannot use {cluster}: {first_line(error)}") from error

@@ -1,11 +1,14 @@
 """What a sweep's file asks for, and what is refused before anything is trained."""
 
+import copy
+
 import pytest
 
 from kmyriad import UsageError
 from kmyriad.config import JumpstartConfig, settings_of, with_settings
 from kmyriad.runs.run import create_run
 from kmyriad.sweeps.plan import make_plan, read_plan
+from kmyriad.sweeps.sweep import plan_of
 
 EXAMPLE = """
 folder = "runs/agents"
@@ -148,3 +151,37 @@ def test_bad_files_are_one_sentence(tmp_path):
         read_plan(written(tmp_path, "[pretrain.a]\nagnts = 3"))
     with pytest.raises(UsageError, match="folder must be text"):
         read_plan(written(tmp_path, "folder = 3\n[pretrain.a]"))
+
+
+WRONG = [None, "x", "", -1, 1e300, True, [], {}, [None], {"a": []}, 10**30, [[]], ["x", 3], float("nan")]
+VALID = {
+    "folder": "runs/x",
+    "pretrain": {"a": {"env": "point-maze", "agents": 2, "preset": "quick", "grid": {"seed": [0], "gamma": [0.9]}}},
+    "jumpstart": {"b": {"source": "a", "where": {"agents": 2}, "goal": [1, -2], "grid": {"seed": [0]}}},
+    "slurm": {"timeout_min": 3},
+}
+
+
+def places(content, path=()):
+    for name, value in content.items():
+        yield (*path, name)
+        if isinstance(value, dict):
+            yield from places(value, (*path, name))
+
+
+@pytest.mark.parametrize("place", [*places(VALID)], ids=".".join)
+def test_anything_anywhere_is_a_plan_or_one_sentence(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for wrong in WRONG:
+        content = copy.deepcopy(VALID)
+        table = content
+        for name in place[:-1]:
+            table = table[name]
+        table[place[-1]] = wrong
+        sentence = ""
+        try:
+            assert plan_of(content).jobs
+        except UsageError as error:
+            sentence = str(error)
+        assert "\n" not in sentence
+    assert not [*tmp_path.iterdir()]
