@@ -118,6 +118,7 @@ def test_jumpstarts_are_compared_on_fresh_episodes(benchmark, monkeypatch, tmp_p
     kept = json.loads((run.path / "fresh.json").read_text())
     assert kept == {"iterations": len(run.metrics()), "success": jumpstart.fresh_success(run)}
     assert jumpstart.show("point-maze", {"best": [run, run]})["best"] >= 0
+    assert jumpstart.by_seed([0, 0, 1], [1.0, 2.0, 5.0]) == [1.5, 5.0]
     for changes in jumpstart.VARIANTS.values():
         with_settings(JumpstartConfig(), changes)  # refuses what is no setting
 

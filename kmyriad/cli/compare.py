@@ -1,6 +1,5 @@
 """`kmyriad compare`."""
 
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,18 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from kmyriad.cli.output import output
-from kmyriad.envs import WORLDS
 from kmyriad.errors import UsageError
 from kmyriad.runs.files import write_json
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.table import Table
 
-    from kmyriad.evaluation.comparison import Comparison, Difference, Group
+    from kmyriad.evaluation.comparison import Difference, Group
     from kmyriad.evaluation.evaluate import Evaluation
     from kmyriad.evaluation.statistics import Mean
-    from kmyriad.figures.seeds import Rows
     from kmyriad.runs.run import Run
 
 PRETRAINING = {
@@ -95,10 +91,10 @@ def run(arguments: list[str]) -> None:
         write_json(command.json, found.as_json())
         say(f"wrote {command.json}")
     if command.figures is not None:
-        from kmyriad.figures import save
+        from kmyriad import figures
 
-        for name, figure in _draw(found).items():
-            for path in save(figure, command.figures / name):
+        for name, figure in figures.draw_comparison(found).items():
+            for path in figures.save(figure, command.figures / name):
                 say(f"wrote {path}")
 
 
@@ -140,74 +136,3 @@ def _cell(mean: "Mean | None", seeds: int, form: str) -> str:
     if mean is None:
         return "-"
     return mean.text(form) + (f" ({mean.count} of {seeds})" if mean.count < seeds else "")
-
-
-def _draw(found: "Comparison") -> "dict[str, Figure]":
-    """Learning curves of all worlds side by side, for each kind of run; entropy by budget for each world."""
-    from kmyriad import figures
-
-    drawn = {}
-    if found.pretraining:
-        drawn["entropy"] = figures.learning_curves(_curves(found.pretraining, "entropy"), "entropy")
-    for env, groups in _by_world(found.pretraining).items():
-        budgets = {group.label: _budgets(group) for group in groups}
-        if all(_is_series(seeds) for seeds in budgets.values()):
-            name = "".join(letter if letter.isalnum() else "-" for letter in env)
-            drawn[f"{name}-budget"] = figures.entropy_by_budget(budgets)
-    if found.jumpstarts:
-        curves = _curves(found.jumpstarts, "success")
-        drawn["success"] = figures.learning_curves(curves, "success", spent=_spent(found.jumpstarts))
-    return drawn
-
-
-def _curves(groups: "list[Group]", y: str) -> "dict[str, dict[str, list[Rows]]]":
-    """By world and group: for each seed its rows, averaged over its goals."""
-    from kmyriad.evaluation.comparison import labels_of
-    from kmyriad.figures.seeds import averaged
-
-    worlds: dict[str, dict[str, list[Rows]]] = defaultdict(dict)
-    for group, label in zip(groups, labels_of(groups), strict=True):
-        of_seed = {seed: [run.metrics() for run in group.runs if run.config.run.seed == seed] for seed in group.seeds}
-        worlds[_title(group)][label] = [averaged(label, rows, "env_steps", y) for rows in of_seed.values()]
-    return worlds
-
-
-def _spent(groups: "list[Group]") -> dict[str, dict[str, tuple[float, float]]]:
-    """By world and group: environment steps until an agent was selected, and until it learned, over all runs."""
-    from kmyriad.evaluation.comparison import labels_of, steps_before_learning
-
-    worlds: dict[str, dict[str, tuple[float, float]]] = defaultdict(dict)
-    for group, label in zip(groups, labels_of(groups), strict=True):
-        spent = [steps_before_learning(run) for run in group.runs]
-        selected, learning = (sum(steps) / len(spent) for steps in zip(*spent, strict=True))
-        worlds[_title(group)][label] = (selected, learning)
-    return worlds
-
-
-def _title(group: "Group") -> str:
-    """`ant-maze size=7` to "Ant Maze (size 7)"."""
-    env, *settings = group.name["env"].split(" ")
-    words = env.replace("-", " ").title() if env in WORLDS else env
-    return f"{words} ({', '.join(setting.replace('=', ' ') for setting in settings)})" if settings else words
-
-
-def _by_world(groups: "list[Group]") -> "dict[str, list[Group]]":
-    worlds = defaultdict(list)
-    for group in groups:
-        worlds[group.name["env"]].append(group)
-    return worlds
-
-
-def _budgets(group: "Group") -> list[list[dict[str, float | None]]]:
-    """For each seed, the entropies reached by its runs of different lengths."""
-    seeds = defaultdict(list)
-    for run, values in zip(group.runs, group.values, strict=True):
-        episodes = (values["env_steps"] or 0) / run.pretraining.world.horizon
-        seeds[run.config.run.seed].append({"episodes": episodes, "entropy": values["entropy"]})
-    return [*seeds.values()]
-
-
-def _is_series(seeds: list[list[dict[str, float | None]]]) -> bool:
-    """Whether all seeds were trained with the same budgets, more than one."""
-    budgets = [{row["episodes"] for row in rows} for rows in seeds]
-    return len(budgets[0]) > 1 and all(one == budgets[0] for one in budgets)

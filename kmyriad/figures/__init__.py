@@ -1,6 +1,7 @@
 """Figures fit for a paper: each function takes plain data and returns a matplotlib `Figure`; `save` writes it."""
 
 from kmyriad.figures.colours import agent_colour, heading_colour
+from kmyriad.figures.comparison import draw_comparison
 from kmyriad.figures.coverage import coverage_bars
 from kmyriad.figures.curves import entropy_by_budget, entropy_curves, success_curves
 from kmyriad.figures.divergence import kl_matrix
@@ -17,6 +18,7 @@ __all__ = [
     "agent_colour",
     "agent_heatmaps",
     "coverage_bars",
+    "draw_comparison",
     "draw_terrain",
     "entropy_by_budget",
     "entropy_curves",

@@ -251,8 +251,6 @@ def test_mixed_runs_make_two_tables_and_figures(tmp_path, seeds, capsys):
 
 
 def test_runs_of_several_lengths_make_a_figure_of_budgets(tmp_path):
-    from kmyriad.cli.compare import _draw
-
     entropies, steps = {}, {}
     for budget in (1, 4):
         for seed in (0, 1):
@@ -260,7 +258,7 @@ def test_runs_of_several_lengths_make_a_figure_of_budgets(tmp_path):
             entropies[run.name], steps[run.name] = 2.0 + budget + seed, 1000 * budget
     runs = [open_run(tmp_path / name) for name in entropies]
     found = compare(runs, lambda run: looked_at(entropies, steps[run.name])(run))
-    figure = _draw(found)["ant-maze-budget"]
+    figure = kmyriad.figures.draw_comparison(found)["ant-maze-budget"]
     (line,) = figure.axes[0].get_lines()
     np.testing.assert_allclose(line.get_xdata(), [10, 40])
     np.testing.assert_allclose(line.get_ydata(), [3.5, 6.5])
