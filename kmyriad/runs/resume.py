@@ -38,7 +38,7 @@ def run_to_resume(out: str | Path | None, command: str) -> Run:
 
 def go_on(config: PretrainConfig | JumpstartConfig, run: Run, state: TrainingState, replicas: Replicas | None) -> None:
     """Put `state`, and `replicas` where iterations end in mid-episode, to where the newest good checkpoint was."""
-    _check_same(config, run)
+    check_same(config, run)
     if config != run.config:  # a larger budget, other threads
         replace_config(run, config)
     newest = newest_checkpoint(run.checkpoints)
@@ -51,7 +51,7 @@ def go_on(config: PretrainConfig | JumpstartConfig, run: Run, state: TrainingSta
         say(f"{run.path} has no checkpoint yet: it begins anew, its {dropped} rows are in metrics-dropped.jsonl")
 
 
-def _check_same(asked: PretrainConfig | JumpstartConfig, run: Run) -> None:
+def check_same(asked: PretrainConfig | JumpstartConfig, run: Run) -> None:
     """Refuse to resume under settings that would make it another run."""
     wanted = settings_of(asked)
     for name, value in settings_of(run.config).items():

@@ -31,6 +31,7 @@ class Job:
     name: str
     """Of its folder."""
     config: PretrainConfig | JumpstartConfig
+    """Of a jump-start with what its source decides."""
     after: str | None = None
     """Name of the job whose run it starts from."""
 
@@ -117,12 +118,11 @@ def _jobs(
                 start = {"source": str(folder / job.name), "seed": job.config.run.seed}
                 told = {name: value for name, value in asked.items() if name != "source"}
                 name = _name(f"{stage}{job.name.removeprefix(source)}", {**cell, "source": None})
-                assert isinstance(job.config, PretrainConfig)
-                yield Job(name, _possible(_jumpstart(start | told), job.config), after=job.name)
+                yield Job(name, _whole(_jumpstart(start | told), _of_pretraining(job, source)), after=job.name)
         else:
             if where:
                 raise UsageError("where chooses among the runs of a stage; name the stage as source, or leave it out")
-            yield Job(_name(stage, cell), _possible(_from_elsewhere(_jumpstart(asked), list(stages))))
+            yield Job(_name(stage, cell), _whole(_from_elsewhere(_jumpstart(asked), list(stages))))
 
 
 def _pretraining(settings: Mapping[str, Any]) -> PretrainConfig:
@@ -137,12 +137,18 @@ def _jumpstart(settings: Mapping[str, Any]) -> JumpstartConfig:
     return jumpstart_config(settings.pop("source", ""), settings.pop("preset", "quick"), settings)
 
 
-def _possible(config: JumpstartConfig, source: PretrainConfig | None = None) -> JumpstartConfig:
-    """`config`, if its goal can be reached: better told now than after hours of pretraining."""
+def _of_pretraining(job: Job, stage: str) -> PretrainConfig:
+    if not isinstance(job.config, PretrainConfig):
+        raise UsageError(f"source {stage!r} is a stage of jump-starts; name one of pretraining")
+    return job.config
+
+
+def _whole(config: JumpstartConfig, source: PretrainConfig | None = None) -> JumpstartConfig:
+    """`config` with its world, if its goal can be reached there: better told now than after hours of pretraining."""
     whole = with_source(config, source)
     if whole.task.goal:
         task_of(whole).replicas(1, threads=1).close()
-    return config
+    return whole
 
 
 def _from_elsewhere(config: JumpstartConfig, stages: Sequence[str]) -> JumpstartConfig:

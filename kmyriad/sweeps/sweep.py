@@ -10,12 +10,13 @@ from kmyriad.checks import Between, checked, is_number
 from kmyriad.config import PretrainConfig, config_from_json
 from kmyriad.errors import TrainingStoppedError, UsageError, nearest_name
 from kmyriad.runs.progress import HEADLINES
+from kmyriad.runs.resume import check_same
 from kmyriad.runs.run import Run, open_run
 from kmyriad.sweeps.conduct import State, Task, conduct
 from kmyriad.sweeps.executors import Executor, Processes, Ray, Submitit
 from kmyriad.sweeps.plan import Job, Plan, make_plan, read_plan
 from kmyriad.sweeps.table import Steps, SweepTable
-from kmyriad.training.jumpstart import fine_tune, with_source
+from kmyriad.training.jumpstart import fine_tune
 from kmyriad.training.pretrain import train
 
 PLACES = ("processes", "slurm", "ray")
@@ -48,6 +49,7 @@ def sweep(
     if not isinstance(plan, Plan):
         plan = plan_of(plan, folder)
     _check_arguments(on, processes, retries)
+    _check_runs(plan)
     tasks = [_task(job, plan.folder) for job in plan.jobs]
     watched = {job.name: partial(steps_of, job, plan.folder / job.name) for job in plan.jobs}
     with SweepTable(watched) as table:
@@ -89,13 +91,21 @@ def train_job(out: str, config: dict[str, Any]) -> None:
     if isinstance(asked, PretrainConfig):
         train(asked, path, resume)
     else:
-        fine_tune(with_source(asked), path, resume)
+        fine_tune(asked, path, resume)
 
 
 def is_done(job: Job, path: Path) -> bool:
     """Whether the run has made all steps that the plan asks for."""
     steps = steps_of(job, path)
     return steps.done >= steps.total
+
+
+def _check_runs(plan: Plan) -> None:
+    """Refuse a plan that asks for other settings than the runs have that are there."""
+    for job in plan.jobs:
+        run = Run(plan.folder / job.name)
+        if os.path.exists(run.config_path):
+            check_same(job.config, run)
 
 
 def _task(job: Job, folder: Path) -> Task:

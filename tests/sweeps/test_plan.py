@@ -56,6 +56,7 @@ def test_a_file_becomes_jobs(tmp_path):
     start = settings_of(last.config)
     assert (start["source"], start["seed"]) == (f"runs/agents/{last.after}", 1)  # the seed of what it starts from
     assert (start["goal"], start["gamma"]) == ((-1.0, -2.0), 0.99)
+    assert (start["env"], start["env_settings"], start["horizon"]) == ("point-maze", {"decimation": 5}, 200)
     assert (random["source"], random["init"], random["seed"], plan.jobs[-1].after) == ("ant-empty", "random", 3, None)
     assert plan.by == ["gamma"]
     assert plan.slurm == {"timeout_min": 60}

@@ -95,12 +95,21 @@ def test_a_sweep_from_python_returns_its_runs_and_does_nothing_twice(tmp_path, c
     longer = {"pretrain": {"a": CONTENT["pretrain"]["a"] | {"total_steps": 400}}}
     job = make_plan(longer, tmp_path / "runs").jobs[0]
     assert not is_done(job, run.path)
-    other = {"pretrain": {"a": longer["pretrain"]["a"] | {"neighbours": 3}}}
-    with pytest.raises(kmyriad.TrainingStoppedError, match=r"1 of 1 runs failed.*was started with neighbours = 2"):
-        kmyriad.sweep(other, folder=tmp_path / "runs", processes=1)
-    said = capfd.readouterr().err
-    assert "a-seed-0 done" in said
-    assert "a-seed-0 failed: " in said
+    for steps in (200, 400):  # finished or not, it is not what is asked for
+        other = {"pretrain": {"a": CONTENT["pretrain"]["a"] | {"total_steps": steps, "neighbours": 3}}}
+        with pytest.raises(
+            kmyriad.UsageError, match=r"a-seed-0 was started with neighbours = 2 and cannot go on with 3"
+        ):
+            kmyriad.sweep(other, folder=tmp_path / "runs", processes=1)
+    assert "a-seed-0 done" in capfd.readouterr().err
+
+
+def test_what_failed_in_its_process_is_told_with_its_sentence(tmp_path, capfd):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "a-seed-0").touch()  # no folder can be made there
+    with pytest.raises(kmyriad.TrainingStoppedError, match=r"1 of 1 runs failed, .* a-seed-0: cannot create a run in"):
+        kmyriad.sweep(CONTENT, folder=tmp_path / "runs", processes=1)
+    assert "a-seed-0 failed: cannot create a run in" in capfd.readouterr().err
 
 
 def test_what_would_run_is_listed(tmp_path, monkeypatch, capsys):
