@@ -86,7 +86,7 @@ def run(arguments: list[str]) -> None:
                     console.print(f"[yellow]Careful with {name}:[/] {escape(doubt)}.", highlight=False)
         if differences:
             console.print("Differences paired by seed: mean ± 95 % interval.", highlight=False)
-            console.print(_difference_table(differences, columns))
+            console.print(_difference_table(differences, groups, columns))
     if command.json is not None:
         write_json(command.json, found.as_json())
         say(f"wrote {command.json}")
@@ -106,7 +106,7 @@ def _table(groups: "list[Group]", columns: dict[str, tuple[str, str]]) -> "Table
     from rich.box import SIMPLE_HEAD
     from rich.table import Column, Table
 
-    names = (Column(name, overflow="fold") for name in groups[0].name)
+    names = (Column(name.replace("_", " "), overflow="fold") for name in groups[0].name)
     counts = (Column(name, justify="right") for name in ("runs", "seeds"))
     titles = (Column(title, justify="right", overflow="fold") for title, _ in columns.values())
     table = Table(*names, *counts, *titles, box=SIMPLE_HEAD)
@@ -117,10 +117,15 @@ def _table(groups: "list[Group]", columns: dict[str, tuple[str, str]]) -> "Table
     return table
 
 
-def _difference_table(differences: "list[Difference]", columns: dict[str, tuple[str, str]]) -> "Table":
+def _difference_table(
+    differences: "list[Difference]", groups: "list[Group]", columns: dict[str, tuple[str, str]]
+) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Column, Table
 
+    from kmyriad.evaluation.comparison import labels_of
+
+    labels = {id(group): label for group, label in zip(groups, labels_of(groups), strict=True)}
     shown = {measure: column for measure, column in columns.items() if measure not in ("env_steps", "kl_floor")}
     names = (Column(name, overflow="fold") for name in ("env", "this", "minus this"))
     titles = (Column(title, justify="right", overflow="fold") for title, _ in shown.values())
@@ -128,7 +133,7 @@ def _difference_table(differences: "list[Difference]", columns: dict[str, tuple[
     for one in differences:
         pairs = len({*one.first.seeds} & {*one.second.seeds})
         cells = (_cell(one.mean(measure), pairs, f"+{form}") for measure, (_, form) in shown.items())
-        table.add_row(one.first.name["env"], one.first.label, one.second.label, str(pairs), *cells)
+        table.add_row(one.first.name["env"], labels[id(one.first)], labels[id(one.second)], str(pairs), *cells)
     return table
 
 
