@@ -6,17 +6,14 @@ Resumable: what is done is kept in a folder, what was interrupted goes on from i
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import redirect_stderr
-from multiprocessing import get_context
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import Progress
 
 import kmyriad
 from kmyriad.config import PretrainConfig, even_split, with_settings
@@ -29,6 +26,10 @@ from kmyriad.rollout.replicas import make_replicas
 from kmyriad.runs.checkpoints import checkpoint_iterations
 from kmyriad.runs.run import Run
 from kmyriad.runs.state import load_population
+from kmyriad.sweeps.conduct import Task, conduct
+from kmyriad.sweeps.executors import Processes
+from kmyriad.sweeps.sweep import CONTROL
+from kmyriad.sweeps.table import SweepTable
 
 EVALUATION_REPLICAS, LAST_EVALUATION_REPLICAS = 100, 400
 """Episodes of every measurement, and of a second look at the last checkpoint: the KL between agents needs more. There
@@ -55,26 +56,34 @@ def side_by_side(
     folder: Path,
     processes: int,
 ) -> dict[str, Result]:
-    """What `experiment(folder / name, its settings)` returns for every name, `processes` at a time, a core each."""
-    folder.mkdir(parents=True, exist_ok=True)
-    results = {}
-    with (
-        ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool,
-        Progress(console=Console(stderr=True)) as progress,
-    ):
-        task = progress.add_task("experiments", total=len(settings))
-        futures = {pool.submit(_logged, experiment, folder / name, of_it): name for name, of_it in settings.items()}
-        for future in as_completed(futures):
-            results[futures[future]] = future.result()
-            progress.update(task, advance=1, description=futures[future])
-    return {name: results[name] for name in settings}
+    """What `experiment(folder / name, its settings)` returns for every name, `processes` at a time, a core each.
+
+    Settings and results are plain JSON. What an experiment says goes to a log in `folder/.sweep`.
+    """
+    tasks = [
+        Task(name, "experiments:call", {"function": _name(experiment), "folder": str(folder / name), "settings": of_it})
+        for name, of_it in settings.items()
+    ]
+    with SweepTable({}) as table:
+        conduct(tasks, Processes(processes), folder / CONTROL, 0, table.show)
+    for task in tasks:
+        if task.outcome.error is not None:
+            raise kmyriad.TrainingStoppedError(f"{task.name} failed: {task.outcome.error}; run it again to go on")
+    return {task.name: task.outcome.value for task in tasks}
 
 
-def _logged(experiment: Callable[[Path, dict[str, Any]], Result], folder: Path, settings: dict[str, Any]) -> Result:
-    """What it says goes to a file beside its folder."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_name(f"{folder.name}.log"), "a") as log, redirect_stderr(log):
-        return experiment(folder, settings)
+def call(function: str, folder: str, settings: dict[str, Any]) -> Any:
+    """Call an experiment by its name, in a process of its own."""
+    module, name = function.split(":")
+    return getattr(import_module(module), name)(Path(folder), settings)
+
+
+def _name(experiment: Callable[..., Any]) -> str:
+    """`module:name`, also of a function in the script that was started."""
+    module = experiment.__module__
+    if module == "__main__":
+        module = Path(sys.argv[0]).stem
+    return f"{module}:{experiment.__name__}"
 
 
 def train_one(folder: Path, settings: dict[str, Any], objective: Objective = rewards_of) -> Curve:

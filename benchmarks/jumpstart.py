@@ -78,9 +78,9 @@ def main() -> None:
         areas = show(world, runs)
         for other in ("random", "single"):
             ratios[f"auc_best_vs_{other}_{world}"] = areas["best"] / max(areas[other], LEAST_AREA)
-        if arguments.pictures:
-            curves = {init: [run.metrics() for run in of_init] for init, of_init in runs.items()}
-            figures.save(figures.success_curves(curves), arguments.pictures / f"jumpstart-{world}")
+    if arguments.pictures:
+        for name, figure in figures.draw_comparison(kmyriad.compare([*found.values()])).items():
+            figures.save(figure, arguments.pictures / f"jumpstart-{name}")
     table = Table("figure", "value")
     for name, value in ratios.items():
         table.add_row(name, f"{value:.3g}")
@@ -138,7 +138,7 @@ def tasks_of(world: str, init: str, arguments: argparse.Namespace) -> dict[str, 
     for seed in range(arguments.seeds):
         source = arguments.folder / source_name(world, 1 if init == "single" else 10, seed)
         for index, goal in enumerate(goals):
-            settings = {"source": source, "init": init, "goal": goal, "seed": seed, "total_steps": arguments.steps}
+            settings = {"source": str(source), "init": init, "goal": goal, "seed": seed, "total_steps": arguments.steps}
             tasks[f"{world}-{init}-{seed}-goal-{index}"] = settings
     return tasks
 
@@ -181,20 +181,31 @@ def fresh_success(run: Run) -> float:
 
 
 def show(world: str, runs: dict[str, list[Run]]) -> dict[str, float]:
-    """Print a world's table; returns the mean area under the success curve of every init."""
+    """Print a world's table; returns the mean area under the success curve of every init.
+
+    Intervals are over seeds: the goals of one seed are averaged first.
+    """
     table = Table("start", "area under the curve", "success at the end", "each run", "steps to 50 %", title=world)
     areas = {}
     for init, of_init in runs.items():
         values = [jumpstart_values(run) for run in of_init]
-        area = mean_of([float(value["area"] or 0) for value in values])
+        seeds = [run.config.run.seed for run in of_init]
+        area = mean_of(by_seed(seeds, [float(value["area"] or 0) for value in values]))
         fresh = [fresh_success(run) for run in of_init]
         steps = [value["steps_to_half"] for value in values if value["steps_to_half"] is not None]
         reached = f"{np.median(steps):,.0f} ({len(steps)} of {len(values)})" if steps else f"none of {len(values)}"
         each = " ".join(f"{success:.2f}" for success in fresh)
-        table.add_row(init, str(area), str(mean_of(fresh)), each, reached)
+        table.add_row(init, str(area), str(mean_of(by_seed(seeds, fresh))), each, reached)
         areas[init] = area.mean
     Console().print(table)
     return areas
+
+
+def by_seed(seeds: list[int], values: list[float]) -> list[float]:
+    """The mean of each seed's values."""
+    return [
+        float(np.mean([value for one, value in zip(seeds, values, strict=True) if one == seed])) for seed in {*seeds}
+    ]
 
 
 if __name__ == "__main__":

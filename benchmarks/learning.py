@@ -67,8 +67,8 @@ NAMES = {
     "50-agents": "50 agents",
     "actor_critic": "10 agents",
     "1-agent": "1 agent",
-    "reinforce": "reinforce",
-    "trust_region": "trust_region",
+    "reinforce": "REINFORCE",
+    "trust_region": "trust region",
 }
 """In pictures, where numbers of agents stand for `actor_critic`, and the other rules have 10."""
 Found = dict[str, list[Curve]]
@@ -96,9 +96,9 @@ def main() -> None:
         for world, found in curves.items():
             values[f"steps_ratio_{world}"] = show_rules(world, found)
             show_agents(world, found)
-            if arguments.pictures:
-                named = {name: found[key] for key, name in NAMES.items()}
-                figures.save(figures.entropy_curves(named), arguments.pictures / f"learning-{world}")
+        if arguments.pictures:
+            worlds = {world: {name: found[key] for key, name in NAMES.items()} for world, found in curves.items()}
+            figures.save(figures.learning_curves(worlds), arguments.pictures / "learning")
     values |= timing()
     table = Table("figure", "value", "aim")
     for name, value in values.items():

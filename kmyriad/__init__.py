@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kmyriad.runs.progress import say
     from kmyriad.runs.run import Run, list_runs, open_run
     from kmyriad.runs.state import load_last_horizon, load_population
+    from kmyriad.sweeps.sweep import sweep
     from kmyriad.training.jumpstart import jumpstart
     from kmyriad.training.pretrain import pretrain
     from kmyriad.video.film import write_video
@@ -53,6 +54,7 @@ _HOMES = {
     "pretrain": "training.pretrain",
     "say": "runs.progress",
     "select": "evaluation.selection",
+    "sweep": "sweeps.sweep",
     "world_of": "evaluation.evaluate",
     "write_report": "report.page",
     "write_video": "video.film",
@@ -89,6 +91,7 @@ __all__ = [
     "pretrain",
     "say",
     "select",
+    "sweep",
     "world_of",
     "write_report",
     "write_video",

@@ -210,6 +210,8 @@ class RunConfig:
     """Iterations between checkpoints; none takes as many as make a horizon."""
     keep_checkpoints: Annotated[int, Between(1, 10_000_000)] = 3
     """Checkpoints kept; older ones are removed."""
+    wandb: str = ""
+    """Weights & Biases project that metrics go to as well (extra: wandb); empty: none."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import kmyriad
 from kmyriad.config import JumpstartConfig, PopulationConfig, PretrainConfig, with_settings
 from kmyriad.objective.rewards import novelty_rewards, rewards_of, slide
 from kmyriad.rollout.collect import Visits
@@ -117,6 +118,7 @@ def test_jumpstarts_are_compared_on_fresh_episodes(benchmark, monkeypatch, tmp_p
     kept = json.loads((run.path / "fresh.json").read_text())
     assert kept == {"iterations": len(run.metrics()), "success": jumpstart.fresh_success(run)}
     assert jumpstart.show("point-maze", {"best": [run, run]})["best"] >= 0
+    assert jumpstart.by_seed([0, 0, 1], [1.0, 2.0, 5.0]) == [1.5, 5.0]
     for changes in jumpstart.VARIANTS.values():
         with_settings(JumpstartConfig(), changes)  # refuses what is no setting
 
@@ -137,6 +139,17 @@ def test_experiments_train_and_measure_every_checkpoint(benchmark, rule, tmp_pat
     assert curve[-1]["last"]["covered_cells_of_widest_agent"] > 0
     assert all(math.isfinite(row["entropy"]) for row in curve)
     assert experiments.train_one(tmp_path / "run", {}) == curve, "what is done is not done again"
+
+
+def test_experiments_run_side_by_side_in_processes_of_their_own(benchmark, tmp_path):
+    experiments = benchmark("experiments")
+    two = {f"group/{seed}": TINY | {"seed": seed, "checkpoint_every": 10} for seed in (0, 1)}
+    curves = experiments.train_all(two, tmp_path, 2)
+    assert [*curves] == [*two]
+    for name, curve in curves.items():
+        assert experiments.train_one(tmp_path / name, {}) == curve, "it is kept"
+    with pytest.raises(kmyriad.TrainingStoppedError, match="bad failed: unknown environment 'nowhere'"):
+        experiments.train_all({"bad": {"env": "nowhere"}}, tmp_path, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """README.md and docs/: the site builds, every command and all Python in them runs, every link leads somewhere."""
 
 import functools
+import glob
 import os
 import re
 import shlex
@@ -17,14 +18,16 @@ import kmyriad
 from kmyriad import cli
 from kmyriad.config import RULES, JumpstartConfig, PretrainConfig, even_split
 from kmyriad.envs.rendering import RenderError
+from kmyriad.sweeps.worker import perform
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-RUN = ("bash", "python")
+RUN = ("bash", "python", "toml")
 NOT_RUN = ("console", "text", "bibtex")
 """Blocks in these languages are only shown. `console`: installing, `make` targets and TensorBoard's server, which
-change the machine, take long or never end. `text`: formulas and output."""
+change the machine, take long or never end. `text`: formulas and output. A `toml` block is written to the file that its
+title names."""
 
 REPLICAS, HORIZON, SEGMENT = 20, 50, 25
 PRETRAIN_STEPS, RESUME_STEPS, JUMPSTART_STEPS, SELECTION_STEPS = 3000, 4000, 5000, 1500
@@ -38,12 +41,14 @@ class Block:
     line: int
     """Where its text begins."""
     text: str
+    title: str = ""
 
 
 def blocks_of(page: Path) -> list[Block]:
     text = page.read_text()
-    found = re.finditer(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [Block(match[1], text[: match.start(2)].count("\n") + 1, match[2]) for match in found]
+    pattern = r"^```(\w*)(?: title=\"([^\"]+)\")?[^\n]*\n(.*?)^```$"
+    found = re.finditer(pattern, text, re.MULTILINE | re.DOTALL)
+    return [Block(match[1], text[: match.start(3)].count("\n") + 1, match[3], match[2] or "") for match in found]
 
 
 def prose_of(page: Path) -> str:
@@ -124,10 +129,12 @@ def test_what_a_page_tells_to_run_runs(page):
     for block in blocks_of(page):
         if block.language == "python":
             exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), namespace)
+        elif block.language == "toml":
+            Path(block.title).write_text(shortened_plan(block.text))
         elif block.language == "bash":
             for line in block.text.replace("\\\n", " ").splitlines():
                 if words := shlex.split(line, comments=True):
-                    run_command(words)
+                    run_command([name for word in words for name in (sorted(glob.glob(word)) or [word])])
 
 
 def run_command(words: list[str]) -> None:
@@ -172,6 +179,20 @@ def shortened(arguments: list[str]) -> list[str]:
     return [command, *rest]
 
 
+def shortened_plan(text: str) -> str:
+    """A sweep's file with settings that take a second or two, in place of every `total_steps`."""
+    sizes = {"replicas": REPLICAS, "rollout_steps": SEGMENT, "horizon": HORIZON}
+    pretrain = {"total_steps": PRETRAIN_STEPS, **sizes}
+    jumpstart = {"total_steps": JUMPSTART_STEPS, "selection_steps": SELECTION_STEPS, **sizes}
+    lines, settings = [], {}
+    for line in text.splitlines():
+        if line.startswith("["):
+            settings = pretrain if line.startswith("[pretrain.") else jumpstart
+        is_size = line.startswith("total_steps = ")
+        lines += [f"{name} = {value}" for name, value in settings.items()] if is_size else [line]
+    return "\n".join(lines) + "\n"
+
+
 def value_of(name: str, arguments: list[str]) -> str | None:
     return arguments[arguments.index(f"--{name}") + 1] if f"--{name}" in arguments else None
 
@@ -201,6 +222,26 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     gymnasium.registry.update(known)
 
 
+class InThisProcess:
+    """Stands for the processes of a sweep, as importing torch anew for each of them would take long."""
+
+    room = 1
+
+    def __init__(self, count):
+        self._ended = {}
+
+    def start(self, name, call):
+        perform(call.function, str(call.arguments))
+        self._ended[name] = "it ended without a word"
+
+    def ended(self):
+        ended, self._ended = self._ended, {}
+        return ended
+
+    def stop(self):
+        pass
+
+
 @pytest.fixture
 def _small_functions(monkeypatch):
     """The functions that take long, with the settings that `shortened` gives the commands."""
@@ -222,6 +263,7 @@ def _small_functions(monkeypatch):
             settings |= {"selection_steps": SELECTION_STEPS, "critic_epochs": CRITIC_EPOCHS}
         return jumpstart(*positional, **settings)
 
+    monkeypatch.setattr("kmyriad.sweeps.sweep.Processes", InThisProcess)
     monkeypatch.setattr(kmyriad, "pretrain", small_pretrain)
     monkeypatch.setattr(kmyriad, "jumpstart", small_jumpstart)
     monkeypatch.setattr(kmyriad, "select", functools.partial(kmyriad.select, steps=SELECTION_STEPS))

@@ -25,6 +25,7 @@ ROOMS = [
     "runs",
     "evaluation",
     "training",
+    "sweeps",
     "figures",
     "video",
     "report",

@@ -13,13 +13,19 @@ COMMANDS = {
     "report": ("write a page about runs, with goals to pick", "report RUN"),
     "select": ("rank the agents for a goal", "select RUN --goal 6 3"),
     "jumpstart": ("fine-tune the best agent to a goal with PPO", "jumpstart RUN --goal 6 3"),
+    "sweep": ("train many runs: a grid of settings in a file", "sweep sweep.toml"),
     "compare": ("compare runs: means and intervals over seeds", "compare RUN RUN RUN"),
     "video": ("film what agents do", "video RUN --agents 0,3,7"),
     "runs": ("list runs and their progress", "runs"),
 }
 """What each does, and an example. Each is a module of `kmyriad.cli`."""
 
-RESUMABLE = ("pretrain", "jumpstart")
+RESUMED_BY = {
+    "pretrain": "the same --out and --resume",
+    "jumpstart": "the same --out and --resume",
+    "sweep": "the same command",
+}
+"""How a command goes on that was stopped."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -37,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         if name not in COMMANDS:
             raise UsageError(f"unknown command {name!r}{nearest_name(name, COMMANDS)}")
-        import_module(f"kmyriad.cli.{name}").run(rest)
+        from kmyriad.cli.numbers import whole_numbers
+
+        with whole_numbers():
+            import_module(f"kmyriad.cli.{name}").run(rest)
         sys.stdout.flush()
     except UsageError as error:
         print(f"kmyriad: {error}", file=sys.stderr)
@@ -52,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:
-        goes_on = "; go on with the same --out and --resume" if arguments[0] in RESUMABLE else ""
+        goes_on = f"; go on with {RESUMED_BY[arguments[0]]}" if arguments[0] in RESUMED_BY else ""
         print(f"kmyriad: stopped{goes_on}", file=sys.stderr)
         sys.exit(130)
 

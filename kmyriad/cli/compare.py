@@ -1,6 +1,5 @@
 """`kmyriad compare`."""
 
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,10 +11,9 @@ from kmyriad.errors import UsageError
 from kmyriad.runs.files import write_json
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.table import Table
 
-    from kmyriad.evaluation.comparison import Comparison, Group
+    from kmyriad.evaluation.comparison import Difference, Group
     from kmyriad.evaluation.evaluate import Evaluation
     from kmyriad.evaluation.statistics import Mean
     from kmyriad.runs.run import Run
@@ -38,13 +36,16 @@ JUMPSTARTS = {
 
 @dataclass(frozen=True)
 class Command:
-    """Compare runs: means and 95 % intervals (Student t) over seeds.
+    """Compare runs: means and 95 % intervals (Student t) over seeds, and differences paired by seed.
 
     Pretraining runs are grouped by environment, update rule and number of agents, jump-starts by environment and init.
+    Jump-starts to several goals are averaged within a seed first.
     """
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN RUN ...")]
     """Folders of runs."""
+    by: tuple[str, ...] = ()
+    """Settings that tell groups apart too, such as diversity-weight; for jump-starts also those of their source."""
     json: Path | None = None
     """A file for the numbers."""
     figures: Path | None = None
@@ -68,11 +69,11 @@ def run(arguments: list[str]) -> None:
         say(f"looking at {one.path}")
         return current_evaluation(one, command.threads)
 
-    found = compare([open_run(folder) for folder in command.folders], evaluation_of)
+    found = compare([open_run(folder) for folder in command.folders], evaluation_of, command.by)
     console = output()
-    for groups, what, columns in (
-        (found.pretraining, "pretraining", PRETRAINING),
-        (found.jumpstarts, "jump-start", JUMPSTARTS),
+    for groups, differences, what, columns in (
+        (found.pretraining, found.pretraining_differences, "pretraining", PRETRAINING),
+        (found.jumpstarts, found.jumpstart_differences, "jump-start", JUMPSTARTS),
     ):
         if groups:
             count = sum(len(group.runs) for group in groups)
@@ -83,14 +84,17 @@ def run(arguments: list[str]) -> None:
                 for doubt in group.doubts:
                     name = escape(f"{group.name['env']}, {group.label}")
                     console.print(f"[yellow]Careful with {name}:[/] {escape(doubt)}.", highlight=False)
+        if differences:
+            console.print("Differences paired by seed: mean ± 95 % interval.", highlight=False)
+            console.print(_difference_table(differences, groups, columns))
     if command.json is not None:
         write_json(command.json, found.as_json())
         say(f"wrote {command.json}")
     if command.figures is not None:
-        from kmyriad.figures import save
+        from kmyriad import figures
 
-        for name, figure in _draw(found).items():
-            for path in save(figure, command.figures / name):
+        for name, figure in figures.draw_comparison(found).items():
+            for path in figures.save(figure, command.figures / name):
                 say(f"wrote {path}")
 
 
@@ -102,57 +106,38 @@ def _table(groups: "list[Group]", columns: dict[str, tuple[str, str]]) -> "Table
     from rich.box import SIMPLE_HEAD
     from rich.table import Column, Table
 
-    names = (Column(name, overflow="fold") for name in groups[0].name)
+    names = (Column(name.replace("_", " "), overflow="fold") for name in groups[0].name)
+    counts = (Column(name, justify="right") for name in ("runs", "seeds"))
     titles = (Column(title, justify="right", overflow="fold") for title, _ in columns.values())
-    table = Table(*names, Column("runs", justify="right"), *titles, box=SIMPLE_HEAD)
+    table = Table(*names, *counts, *titles, box=SIMPLE_HEAD)
     for group in groups:
-        runs = len(group.runs)
-        cells = (_cell(group.mean(measure), runs, form) for measure, (_, form) in columns.items())
-        table.add_row(*map(str, group.name.values()), str(runs), *cells)
+        seeds = len(group.seeds)
+        cells = (_cell(group.mean(measure), seeds, form) for measure, (_, form) in columns.items())
+        table.add_row(*map(str, group.name.values()), str(len(group.runs)), str(seeds), *cells)
     return table
 
 
-def _cell(mean: "Mean | None", runs: int, form: str) -> str:
+def _difference_table(
+    differences: "list[Difference]", groups: "list[Group]", columns: dict[str, tuple[str, str]]
+) -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Column, Table
+
+    from kmyriad.evaluation.comparison import labels_of
+
+    labels = {id(group): label for group, label in zip(groups, labels_of(groups), strict=True)}
+    shown = {measure: column for measure, column in columns.items() if measure not in ("env_steps", "kl_floor")}
+    names = (Column(name, overflow="fold") for name in ("env", "this", "minus this"))
+    titles = (Column(title, justify="right", overflow="fold") for title, _ in shown.values())
+    table = Table(*names, Column("pairs", justify="right"), *titles, box=SIMPLE_HEAD)
+    for one in differences:
+        pairs = len({*one.first.seeds} & {*one.second.seeds})
+        cells = (_cell(one.mean(measure), pairs, f"+{form}") for measure, (_, form) in shown.items())
+        table.add_row(one.first.name["env"], labels[id(one.first)], labels[id(one.second)], str(pairs), *cells)
+    return table
+
+
+def _cell(mean: "Mean | None", seeds: int, form: str) -> str:
     if mean is None:
         return "-"
-    return mean.text(form) + (f" ({mean.count} of {runs})" if mean.count < runs else "")
-
-
-def _draw(found: "Comparison") -> "dict[str, Figure]":
-    """A figure per environment and kind of run."""
-    from kmyriad import figures
-
-    drawn = {}
-    for env, groups in _by_world(found.pretraining).items():
-        curves = {group.label: [run.metrics() for run in group.runs] for group in groups}
-        drawn[f"{env}-entropy"] = figures.entropy_curves(curves)
-        budgets = {group.label: _budgets(group) for group in groups}
-        if all(_is_series(seeds) for seeds in budgets.values()):
-            drawn[f"{env}-budget"] = figures.entropy_by_budget(budgets)
-    for env, groups in _by_world(found.jumpstarts).items():
-        curves = {group.label: [run.metrics() for run in group.runs] for group in groups}
-        drawn[f"{env}-success"] = figures.success_curves(curves)
-    return drawn
-
-
-def _by_world(groups: "list[Group]") -> "dict[str, list[Group]]":
-    """Groups by the name of their environment, made fit for a file."""
-    worlds = defaultdict(list)
-    for group in groups:
-        worlds["".join(letter if letter.isalnum() else "-" for letter in group.name["env"])].append(group)
-    return worlds
-
-
-def _budgets(group: "Group") -> list[list[dict[str, float | None]]]:
-    """For each seed, the entropies reached by its runs of different lengths."""
-    seeds = defaultdict(list)
-    for run, values in zip(group.runs, group.values, strict=True):
-        episodes = (values["env_steps"] or 0) / run.pretraining.world.horizon
-        seeds[run.config.run.seed].append({"episodes": episodes, "entropy": values["entropy"]})
-    return [*seeds.values()]
-
-
-def _is_series(seeds: list[list[dict[str, float | None]]]) -> bool:
-    """Whether all seeds were trained with the same budgets, more than one."""
-    budgets = [{row["episodes"] for row in rows} for rows in seeds]
-    return len(budgets[0]) > 1 and all(one == budgets[0] for one in budgets)
+    return mean.text(form) + (f" ({mean.count} of {seeds})" if mean.count < seeds else "")

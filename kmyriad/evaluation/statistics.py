@@ -22,8 +22,9 @@ class Mean:
         return self.text(".2f")
 
     def text(self, form: str) -> str:
-        """`mean ± margin`, both in this format."""
-        return f"{self.mean:{form}}" if self.margin is None else f"{self.mean:{form}} ± {self.margin:{form}}"
+        """`mean ± margin`, both in this format; a sign that it asks for is the mean's alone."""
+        mean = f"{self.mean:{form}}"
+        return mean if self.margin is None else f"{mean} ± {self.margin:{form.removeprefix('+')}}"
 
 
 def mean_of(values: ArrayLike) -> Mean:

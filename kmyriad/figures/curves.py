@@ -1,8 +1,10 @@
 """Curves over seeds: entropy while training, success while fine-tuning, entropy against the episodes spent."""
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -73,7 +75,7 @@ def _draw(
     figure = new_figure(width, 0.42 * width + 0.75)
     figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03)
     axes = figure.add_subplot()
-    handles = []
+    handles: list[Artist] = []
     for index, (name, band) in enumerate(bands.items()):
         colour = agent_colour(index, len(bands))
         if band is not None:
@@ -85,19 +87,27 @@ def _draw(
     axes.xaxis.set_major_locator(FixedLocator(values) if len(values) == 1 else MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     _name_x(axes, x, values[-1])
     tidy(axes)
-    longest = max(len(line) for handle in handles for line in str(handle.get_label()).splitlines())
-    columns = max(1, int((width - 0.1) / (longest * CHARACTER + 0.4)))
+    legend_above(figure, handles)
+    return figure, axes, drawn
+
+
+def legend_above(figure: Figure, handles: Sequence[Artist]) -> int:
+    """One legend for the whole figure, in as many columns as fit; returns its rows."""
+    width = figure.get_figwidth() - 0.1
+    letters = [max(map(len, str(handle.get_label()).splitlines())) for handle in handles]
+    needed = [count * CHARACTER + 0.4 for count in letters]
+    columns = len(handles) if sum(needed) <= width else min(len(handles), max(1, int(width / max(needed))))
     figure.legend(
         handles=handles,
         loc="outside upper center",
-        ncols=min(columns, len(handles)),
+        ncols=columns,
         fontsize=TEXT,
         frameon=False,
         handlelength=1.4,
         columnspacing=1.2,
         borderpad=0.1,
     )
-    return figure, axes, drawn
+    return math.ceil(len(handles) / columns)
 
 
 def _draw_band(axes: Axes, band: Band, colour: str, is_sparse: bool, is_rate: bool) -> None:

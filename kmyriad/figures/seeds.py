@@ -35,7 +35,7 @@ def band_over_seeds(name: str, seeds: Sequence[Rows], x: str, y: str) -> Band | 
     Goes as far as all seeds have come, so that every point is about the same seeds; where their x differ, values
     between two rows are interpolated.
     """
-    found = [_series(name, rows, x, y) for rows in seeds]
+    found = [series_of(name, rows, x, y) for rows in seeds]
     measured = [(xs, ys) for xs, ys in found if len(xs)]
     if not measured:
         return None
@@ -50,7 +50,15 @@ def band_over_seeds(name: str, seeds: Sequence[Rows], x: str, y: str) -> Band | 
     return Band(grid, values.mean(axis=0), t_margin(values), len(values))
 
 
-def _series(name: str, rows: Rows, x: str, y: str) -> Series:
+def averaged(name: str, runs: Sequence[Rows], x: str, y: str) -> Rows:
+    """What one seed did in several tasks, as one: the mean of `y` as far as all of its runs have come."""
+    if len(runs) == 1:
+        return runs[0]
+    band = band_over_seeds(name, runs, x, y)
+    return [] if band is None else [{x: at, y: mean} for at, mean in zip(band.x, band.mean, strict=True)]
+
+
+def series_of(name: str, rows: Rows, x: str, y: str) -> Series:
     """What one seed measured, in order of x; values at the same x are averaged."""
     known = sorted({key for row in rows for key in row})
     for key in (x, y):

@@ -1,17 +1,19 @@
-"""What a run leaves behind while it goes on: metrics, TensorBoard, a line on the screen, checkpoints."""
+"""What a run leaves behind while it goes on: metrics, TensorBoard, W&B, a line on the screen, checkpoints."""
 
 import os
 import socket
 import time
+import uuid
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from kmyriad.config import JumpstartConfig, PretrainConfig
-from kmyriad.errors import TrainingStoppedError, UsageError
+from kmyriad.errors import TrainingStoppedError, UsageError, first_line
 from kmyriad.rollout.replicas import Replicas
 from kmyriad.runs.checkpoints import checkpoint_path, prune_checkpoints
+from kmyriad.runs.files import read_json, write_json
 from kmyriad.runs.progress import RunProgress
 from kmyriad.runs.run import Run, append_metrics
 from kmyriad.runs.state import TrainingState, save_last_horizon
@@ -22,6 +24,9 @@ BAD_GRADIENTS_ALLOWED = 3
 
 STILL_AGENTS_EVERY = 10
 """Iterations between two reminders on the screen that an agent stands still."""
+
+WANDB_SECONDS = 60.0
+"""That the end of a run waits for Weights & Biases to take what is left."""
 
 
 class Logger:
@@ -34,7 +39,9 @@ class Logger:
         self._checkpoint_every = config.run.checkpoint_every or config.rollouts.per_horizon
         self._replicas = replicas if config.rollouts.are_segments else None
         self._progress = RunProgress(run.command, config.run.total_steps, state.env_steps)
-        self._board = Board(run, state.iteration, self._warn)
+        self._boards: list[Board | WandbBoard] = [Board(run, state.iteration, self._warn)]
+        if config.run.wandb:
+            self._boards.append(WandbBoard(run, config, self._warn))
         self._unsaved: CheckpointError | None = None
 
     def __enter__(self) -> Self:
@@ -44,6 +51,8 @@ class Logger:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._progress.__exit__(kind, error, at)
+        for board in self._boards:
+            board.close(has_failed=kind is not None)
         if kind is None and self._unsaved is not None:
             raise self._unsaved
 
@@ -56,7 +65,8 @@ class Logger:
             append_metrics(self._run, row)
         except UsageError as error:  # a full disk: training goes on
             self._warn(f"metrics of iteration {state.iteration} not saved: {error}")
-        self._board.add(state.iteration, row)
+        for board in self._boards:
+            board.add(state.iteration, row)
         if row.get("still_agents") and state.iteration % STILL_AGENTS_EVERY == 0:
             agents = ", ".join(map(str, row["still_agents"]))
             self._warn(f"iteration {state.iteration}: standing still: agent {agents}")
@@ -115,6 +125,9 @@ class Board:
         if self._works:
             self._try(partial(self._add, iteration, row))
 
+    def close(self, has_failed: bool) -> None:
+        """Nothing is open between iterations."""
+
     def _begin(self, first: int) -> None:
         """What an event file opens with; TensorBoard drops what others have from iteration `first` on."""
         from tensorboard.compat.proto.event_pb2 import SessionLog
@@ -126,8 +139,7 @@ class Board:
     def _add(self, iteration: int, row: dict[str, Any]) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        numbers = {name: float(value) for name, value in row.items() if isinstance(value, int | float)}
-        values = [Summary.Value(tag=name, simple_value=number) for name, number in numbers.items()]
+        values = [Summary.Value(tag=name, simple_value=number) for name, number in _numbers(row).items()]
         self._write(step=iteration, summary=Summary(value=values))
 
     def _write(self, **event: Any) -> None:
@@ -143,3 +155,58 @@ class Board:
         except Exception as error:  # a full disk, a folder that is gone, a clash of versions: none is worth a run
             self._works = False
             self._warn(f"TensorBoard's files are no longer written: {error or type(error).__name__}")
+
+
+class WandbBoard:
+    """Weights & Biases. Whatever goes wrong with it is told once, and the run goes on without it.
+
+    A run that is resumed goes on under the same id, which is kept in its folder. `WANDB_MODE=offline` keeps everything
+    in the folder too, for `wandb sync` to send later.
+    """
+
+    def __init__(self, run: Run, config: PretrainConfig | JumpstartConfig, warn: Callable[[str], None]) -> None:
+        self._warn, self._works = warn, True
+        self._wandb_run: Any = None
+        self._try(partial(self._begin, run, config))
+
+    def add(self, iteration: int, row: dict[str, Any]) -> None:
+        """All numbers of a row of metrics."""
+        if self._works:
+            self._try(partial(self._add, iteration, row))
+
+    def close(self, has_failed: bool) -> None:
+        """Send what is left, for a while."""
+        if self._works and self._wandb_run is not None:
+            self._try(partial(self._wandb_run.finish, exit_code=int(has_failed)))
+
+    def _begin(self, run: Run, config: PretrainConfig | JumpstartConfig) -> None:
+        try:
+            import wandb
+        except ModuleNotFoundError:
+            raise UsageError("it is not installed; install it with: pip install 'kmyriad[wandb]'") from None
+        kept = run.path / "wandb.json"
+        if not kept.exists():
+            write_json(kept, {"id": uuid.uuid4().hex})
+        self._wandb_run = wandb.init(
+            project=config.run.wandb,
+            name=run.name,
+            id=str(read_json(kept).get("id")),
+            resume="allow",
+            dir=run.path,
+            config=config.as_json(),
+            settings=wandb.Settings(console="off", silent=True, finish_timeout=WANDB_SECONDS),
+        )
+
+    def _add(self, iteration: int, row: dict[str, Any]) -> None:
+        self._wandb_run.log(_numbers(row), step=iteration)
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:  # not installed, no account, no network: none is worth a run
+            self._works = False
+            self._warn(f"nothing is sent to Weights & Biases: {first_line(error)}")
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in row.items() if isinstance(value, int | float)}

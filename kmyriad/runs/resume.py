@@ -10,8 +10,11 @@ from kmyriad.runs.progress import say
 from kmyriad.runs.run import Run, create_run, open_run, replace_config, truncate_metrics
 from kmyriad.runs.state import TrainingState
 
-CHANGEABLE = ("total_steps", "threads", "checkpoint_every", "keep_checkpoints")
+CHANGEABLE = ("total_steps", "threads", "checkpoint_every", "keep_checkpoints", "wandb")
 """What may differ when a run is resumed; everything else decides what it computes."""
+
+LEFT_OPEN = ("features", "feature_scale")
+"""What the environment fills in where nothing was asked for."""
 
 
 def begin(config: PretrainConfig | JumpstartConfig, out: str | Path | None) -> Run:
@@ -38,7 +41,7 @@ def run_to_resume(out: str | Path | None, command: str) -> Run:
 
 def go_on(config: PretrainConfig | JumpstartConfig, run: Run, state: TrainingState, replicas: Replicas | None) -> None:
     """Put `state`, and `replicas` where iterations end in mid-episode, to where the newest good checkpoint was."""
-    _check_same(config, run)
+    check_same(config, run)
     if config != run.config:  # a larger budget, other threads
         replace_config(run, config)
     newest = newest_checkpoint(run.checkpoints)
@@ -52,11 +55,12 @@ def go_on(config: PretrainConfig | JumpstartConfig, run: Run, state: TrainingSta
         say(f"{run.path} has no checkpoint yet: it begins anew, its {dropped} rows are in metrics-dropped.jsonl")
 
 
-def _check_same(asked: PretrainConfig | JumpstartConfig, run: Run) -> None:
+def check_same(asked: PretrainConfig | JumpstartConfig, run: Run) -> None:
     """Refuse to resume under settings that would make it another run."""
     wanted = settings_of(asked)
     for name, value in settings_of(run.config).items():
-        if name not in CHANGEABLE and wanted.get(name) != value:
+        is_open = name in LEFT_OPEN and not wanted.get(name)
+        if name not in CHANGEABLE and not is_open and wanted.get(name) != value:
             raise UsageError(
                 f"{run.path} was started with {name} = {value!r} and cannot go on with {wanted.get(name)!r};"
                 " leave it out, or start a new run"

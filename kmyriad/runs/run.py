@@ -8,6 +8,7 @@
 - `checkpoints/`: see `kmyriad.runs.checkpoints`
 - `last_horizon.safetensors`: where all agents were in the last horizon, for figures
 - `evaluation.safetensors`: fresh episodes of the newest checkpoint and their measures
+- `wandb.json`: the id under which Weights & Biases knows it, where it is asked to
 - `lock`: held by the process that trains
 """
 

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,19 @@ def jumpstart(
         settings: any setting of `JumpstartConfig` by its own name, such as goal=(6, 3), on top of the preset.
     """
     if resume:
-        base = run_to_resume(out, "jumpstart").jumpstart
+        config = with_settings(run_to_resume(out, "jumpstart").jumpstart, settings)
     else:
-        base = jumpstart_preset(preset, settings.get("init", "best"))
-        settings["source"] = str(source.path if isinstance(source, Run) else source)
-        settings |= named_goal(settings.get("goal", ()))
-    return fine_tune(with_settings(base, settings), out, resume)
+        config = jumpstart_config(source, preset, settings)
+    return fine_tune(config, out, resume)
+
+
+def jumpstart_config(source: str | Path | Run, preset: str, settings: Mapping[str, Any]) -> JumpstartConfig:
+    """The preset for an initial policy, with `settings` by their own names on top."""
+    base = jumpstart_preset(preset, settings.get("init", "best"))
+    told = {"source": str(source.path if isinstance(source, Run) else source)}
+    if isinstance(settings.get("goal"), Mapping):
+        told |= named_goal(settings["goal"])
+    return with_settings(base, {**settings, **told})
 
 
 def fine_tune(config: JumpstartConfig, out: str | Path | None = None, resume: bool = False) -> Run:
@@ -215,9 +223,12 @@ def initial_state(config: JumpstartConfig, population: Population, ranking: Rank
     return state
 
 
-def with_source(config: JumpstartConfig) -> JumpstartConfig:
-    """`config` with what the source decides: the world, its settings, and the horizon unless one was asked for."""
-    source, task = _source_config(config), config.task
+def with_source(config: JumpstartConfig, source: PretrainConfig | None = None) -> JumpstartConfig:
+    """`config` with what the source decides: the world, its settings, and the horizon unless one was asked for.
+
+    `source` are the source's settings; None reads them from its folder.
+    """
+    source, task = source or _source_config(config), config.task
     if task.env and short_name(task.env) != short_name(source.world.env):
         raise UsageError(
             f"{config.start.source} was trained in {source.world.env}, not in {task.env}; leave env out or choose"

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,14 +58,23 @@ def pretrain(
     if callable(settings.get("features")):
         settings["features"] = (name_of(settings["features"]),)
     if resume:
-        base = run_to_resume(out, "pretrain").pretraining
+        config = _on_top(run_to_resume(out, "pretrain").pretraining, settings)
     else:
-        asked_rule = settings.get("update")
-        rule = rule_name(asked_rule) if isinstance(asked_rule, UpdateRule) else asked_rule
-        base = preset_config(preset, env, settings.get("agents", 10), rule, method)
-    asked = WorldConfig(env_settings=settings.pop("env_settings", {}))
-    env_settings = base.world.env_settings | asked.env_settings
-    return train(with_settings(base, settings | {"env_settings": env_settings}), out, resume, objective)
+        config = pretrain_config(env, preset, settings, method)
+    return train(config, out, resume, objective)
+
+
+def pretrain_config(env: str, preset: str, settings: Mapping[str, Any], method: str | None = None) -> PretrainConfig:
+    """The preset for a world, a number of agents and a method, with `settings` by their own names on top."""
+    asked_rule = settings.get("update")
+    rule = rule_name(asked_rule) if isinstance(asked_rule, UpdateRule) else asked_rule
+    return _on_top(preset_config(preset, env, settings.get("agents", 10), rule, method), settings)
+
+
+def _on_top(base: PretrainConfig, settings: Mapping[str, Any]) -> PretrainConfig:
+    """`base` with other settings; those of the environment are added to its own."""
+    asked = WorldConfig(env_settings=settings.get("env_settings", {}))
+    return with_settings(base, {**settings, "env_settings": base.world.env_settings | asked.env_settings})
 
 
 def train(

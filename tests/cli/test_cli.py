@@ -189,7 +189,7 @@ def test_help_shows_the_defaults_of_what_is_asked_for(tmp_path, arguments, shown
         (["pretrain", "ant-mase"], "unknown environment 'ant-mase' (did you mean 'ant-maze'?)"),
         (["pretrain", "ant-maze", "--agents", "7", "--replicas", "500"], "use 497 or 504 replicas"),
         (["pretrain", "ant-maze", "--agents", "0"], "agents must be between 1 and 10000; got 0"),
-        (["pretrain", "ant-maze", "--agents", "x"], "Error parsing --agents: invalid literal for int()"),
+        (["pretrain", "ant-maze", "--agents", "x"], "Error parsing --agents: 'x' is no whole number"),
         (["pretrain", "ant-maze", "--gamma", "nan"], "gamma must be a finite number; got nan"),
         (["pretrain", "ant-maze", "--agnets", "7"], "--agents"),
         (["pretrain", "ant-maze", "--preset", "papre"], "invalid choice 'papre' for argument '--preset'"),

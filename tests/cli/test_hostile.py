@@ -47,6 +47,8 @@ def commands_on(folder, out):
     yield ["evaluate", run, "--episodes", "4", "--threads", "1"]
     yield ["select", run, "--stored", *GOAL]
     yield ["compare", run]
+    (out / "sweep.toml").write_text(f"[jumpstart.best]\nsource = {json.dumps(run)}\ngoal = [1, -2]\n")
+    yield ["sweep", str(out / "sweep.toml"), "--list"]
     yield ["video", run, "--agents", "7"]
     yield ["pretrain", "--out", run, "--resume"]
     yield ["jumpstart", "--out", run, "--resume"]

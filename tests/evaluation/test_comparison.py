@@ -8,7 +8,7 @@ import pytest
 import kmyriad
 from kmyriad.cli import main
 from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
-from kmyriad.evaluation.comparison import compare, jumpstart_values
+from kmyriad.evaluation.comparison import compare, jumpstart_values, labels_of, steps_before_learning
 from kmyriad.evaluation.evaluate import Evaluation, evaluate, stored_evaluation
 from kmyriad.rollout.collect import Visits
 from kmyriad.runs.run import create_run, open_run
@@ -81,8 +81,8 @@ def test_the_real_command_gives_the_mean_and_interval_of_the_stored_evaluations(
     assert group["doubts"] == []
     assert shown.startswith("2 pretraining runs in 1 group: mean ± 95 % interval.")
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
-        "point-maze-decimation-5-entropy.png",
-        "point-maze-decimation-5-entropy.svg",
+        "entropy.png",
+        "entropy.svg",
     }
 
 
@@ -111,8 +111,14 @@ def test_what_makes_a_mean_questionable_is_told(tmp_path):
         "its runs differ in features: ('x',), ()",
         "some of its runs have the same seed",
     ]
-    runs = [jumpstart(tmp_path / "c", goal=(1, 2)), jumpstart(tmp_path / "d", source="x"), jumpstart(tmp_path / "e")]
-    assert compare(runs).jumpstarts[0].doubts == []  # other goals and sources are other seeds
+    runs = [jumpstart(tmp_path / "c", goal=(1, 2)), jumpstart(tmp_path / "d", seed=1), jumpstart(tmp_path / "e")]
+    assert compare(runs).jumpstarts[0].doubts == []
+    runs = [jumpstart(tmp_path / f"from-{source}", source=source) for source in "xy"]
+    assert compare(runs).jumpstarts[0].doubts == ["some of its runs have the same seed"]
+    runs = [jumpstart(tmp_path / f"of-one-{seed}", source="x", seed=seed) for seed in (0, 1)]
+    assert "start from one pretraining run" in compare(runs).jumpstarts[0].doubts[0]
+    runs = [jumpstart(tmp_path / f"rate-{rate}", seed=seed, gamma=rate) for seed, rate in enumerate((0.99, 1.0))]
+    assert compare(runs).jumpstarts[0].doubts == ["its runs differ in gamma: 0.99, 1"]
     runs = [jumpstart(tmp_path / "f"), jumpstart(tmp_path / "g", horizon=50, steps=500)]
     assert compare(runs).jumpstarts[0].doubts == [
         "its runs differ in horizon: 100, 50",
@@ -144,6 +150,88 @@ def test_a_jumpstart_that_never_learns_has_no_steps_to_half(tmp_path):
     assert (group.mean("steps_to_half").mean, group.mean("steps_to_half").count) == (10_000, 2)
 
 
+def test_goals_of_one_seed_are_averaged_before_the_interval(tmp_path):
+    """Six runs of two seeds are two independent values."""
+    levels = {0: (0.2, 0.3, 0.4), 1: (0.5, 0.6, 0.7)}
+    runs = [
+        jumpstart(tmp_path / f"{seed}-{goal}", seed=seed, goal=(goal, 0), success=[level] * 16)
+        for seed, of_seed in levels.items()
+        for goal, level in enumerate(of_seed)
+    ]
+    (group,) = compare(runs).jumpstarts
+    final = group.mean("final_success")
+    assert group.seeds == [0, 1]
+    assert (final.mean, final.count) == (pytest.approx(0.45), 2)
+    assert final.margin == pytest.approx(T_OF_2_RUNS * 0.15)
+    assert group.by_seed("steps_to_half") == {1: 1000.0}  # every goal of seed 1 began there, none of seed 0 did
+    assert group.doubts == []
+
+
+def test_a_seed_counts_only_if_all_of_its_goals_have_the_measure(tmp_path):
+    runs = [jumpstart(tmp_path / f"{goal}", goal=(goal, 0), success=[goal / 10] * 16) for goal in (2, 7)]
+    assert compare(runs).jumpstarts[0].mean("steps_to_half") is None
+
+
+def test_differences_are_paired_by_seed_and_goal(tmp_path):
+    """Goals differ more than starts do; only what both starts were given counts."""
+    gains = {0: 0.1, 1: 0.2, 2: 0.15}
+    runs = [jumpstart(tmp_path / "more", seed=0, goal=(9, 9)), jumpstart(tmp_path / "other", seed=7)]
+    for seed, gain in gains.items():
+        for goal, level in ((1, 0.1), (2, 0.6)):
+            for init, success in (("random", level), ("best", level + gain)):
+                name = f"{init}-{seed}-{goal}"
+                runs.append(jumpstart(tmp_path / name, seed=seed, goal=(goal, 0), init=init, success=[success] * 16))
+    found = compare(runs)
+    (difference,) = found.jumpstart_differences
+    assert (difference.first.label, difference.second.label) == ("best agent", "random start")
+    assert difference.by_seed("final_success") == pytest.approx(gains)
+    final = difference.mean("final_success")
+    assert (final.mean, final.count) == (pytest.approx(0.15), 3)
+    assert final.margin == pytest.approx(T_OF_3_RUNS * np.std([*gains.values()], ddof=1) / 3**0.5)
+    assert difference.mean("steps_to_half") is None
+    told = found.as_json()["jumpstart_differences"][0]
+    assert (told["first"], told["second"]["init"]) == ({"env": "ant-empty", "init": "best"}, "random")
+    assert told["measures"]["final_success"]["by_seed"] == pytest.approx(
+        {str(seed): gain for seed, gain in gains.items()}
+    )
+
+
+def test_differences_are_between_groups_of_one_world(tmp_path):
+    runs = [
+        pretraining(tmp_path / "one", agents=1),
+        pretraining(tmp_path / "two", agents=2),
+        pretraining(tmp_path / "two-1", agents=2, seed=1),
+        pretraining(tmp_path / "cave", env="ant-cave"),
+    ]
+    found = compare(runs, looked_at({"one": 2.0, "two": 2.5, "two-1": 9.0, "cave": 4.0}))
+    (difference,) = found.pretraining_differences
+    assert difference.by_seed("entropy") == {0: -0.5}
+    assert difference.mean("entropy").margin is None
+    assert difference.mean("covered_cells") is None
+    lonely = compare([runs[0], runs[2]], looked_at({"one": 2.0, "two-1": 9.0})).pretraining_differences
+    assert [one.mean("entropy") for one in lonely] == [None]
+
+
+def test_settings_named_by_the_user_tell_groups_apart(tmp_path):
+    sources = [pretraining(tmp_path / f"w{weight}", diversity_weight=weight) for weight in (0.0, 1.0)]
+    jumpstarts = [jumpstart(tmp_path / f"j{source.name}", source=str(source.path)) for source in sources]
+    found = compare([*sources, *jumpstarts], looked_at({"w0.0": 1.0, "w1.0": 3.0}), by=["diversity-weight"])
+    assert [group.label for group in found.jumpstarts] == [
+        "best agent, diversity weight 0.0",
+        "best agent, diversity weight 1.0",
+    ]
+    assert found.pretraining_differences[0].by_seed("entropy") == {0: -2.0}
+    assert labels_of(found.pretraining) == ["diversity weight 0.0", "diversity weight 1.0"]
+    assert labels_of(found.pretraining[:1]) == ["REINFORCE, 2 agents, diversity weight 0.0"]
+    with pytest.raises(kmyriad.UsageError, match="did you mean 'diversity_weight'"):
+        compare(sources, by=["diversity"])
+
+
+def test_what_a_jumpstart_spent_before_it_learned(tmp_path):
+    run = jumpstart(tmp_path / "a", replicas=10, rollout_steps=25, critic_warm_up=3)
+    assert steps_before_learning(run) == (750, 1500)
+
+
 def test_mixed_runs_make_two_tables_and_figures(tmp_path, seeds, capsys):
     folders = [seeds[0].path]
     folders += [jumpstart(tmp_path / f"best-{seed}", seed=seed).path for seed in (0, 1)]
@@ -152,17 +240,17 @@ def test_mixed_runs_make_two_tables_and_figures(tmp_path, seeds, capsys):
     shown = capsys.readouterr().out
     assert "1 pretraining run in 1 group" in shown
     assert "4 jump-start runs in 2 groups" in shown
+    assert "Differences paired by seed: mean ± 95 % interval." in shown
+    assert "ant-empty best agent random start 2 +0.00 ± 0.00" in " ".join(shown.split())
     found = json.loads((tmp_path / "c.json").read_text())
     assert [group["init"] for group in found["jumpstarts"]] == ["best", "random"]
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {
-        "point-maze-decimation-5-entropy",
-        "ant-empty-success",
+        "entropy",
+        "success",
     }
 
 
 def test_runs_of_several_lengths_make_a_figure_of_budgets(tmp_path):
-    from kmyriad.cli.compare import _draw
-
     entropies, steps = {}, {}
     for budget in (1, 4):
         for seed in (0, 1):
@@ -170,7 +258,7 @@ def test_runs_of_several_lengths_make_a_figure_of_budgets(tmp_path):
             entropies[run.name], steps[run.name] = 2.0 + budget + seed, 1000 * budget
     runs = [open_run(tmp_path / name) for name in entropies]
     found = compare(runs, lambda run: looked_at(entropies, steps[run.name])(run))
-    figure = _draw(found)["ant-maze-budget"]
+    figure = kmyriad.figures.draw_comparison(found)["ant-maze-budget"]
     (line,) = figure.axes[0].get_lines()
     np.testing.assert_allclose(line.get_xdata(), [10, 40])
     np.testing.assert_allclose(line.get_ydata(), [3.5, 6.5])

@@ -14,6 +14,7 @@ from kmyriad import UsageError, figures
 from kmyriad.envs.ant import ant_world
 from kmyriad.envs.point_maze import point_maze_world
 from kmyriad.figures import colours, ground
+from kmyriad.figures.seeds import averaged
 
 STEPS = np.arange(1, 21) * 25_000
 WORLDS = {name: ant_world(name) for name in ("empty", "maze", "pyramid", "cave")} | {"point": point_maze_world()}
@@ -146,6 +147,65 @@ def test_budgets_far_apart_are_on_a_logarithmic_axis_with_the_budgets_as_ticks()
     assert [text.get_text() for text in axes.get_xticklabels()] == ["500", "1000", "2000", "4000"]
     axes = figures.entropy_by_budget({"a": group(4, x="episodes", steps=budgets[2:])}).axes[0]
     assert axes.get_xscale() == "linear"
+
+
+def test_learning_curves_have_a_line_per_seed_and_the_mean_on_a_logarithmic_axis():
+    worlds = {"Ant Maze": {"1 agent": group(3), "10 agents": group(2, 2.0)}, "Ant Cave": {"10 agents": group(1)}}
+    figure = figures.learning_curves(worlds)
+    maze, cave = figure.axes
+    assert [axes.get_title() for axes in (maze, cave)] == ["Ant Maze", "Ant Cave"]
+    assert {axes.get_xscale() for axes in (maze, cave)} == {"log"}
+    thin = [line for line in maze.get_lines() if line.get_linewidth() < 1]
+    means = [line for line in maze.get_lines() if line.get_linewidth() > 1]
+    assert (len(thin), len(means), len(cave.get_lines())) == (5, 2, 1)
+    values = np.array([[row["entropy"] for row in one] for one in worlds["Ant Maze"]["1 agent"]])
+    np.testing.assert_allclose(means[0].get_ydata(), values.mean(axis=0))
+    for line, one in zip(thin, values, strict=False):
+        np.testing.assert_allclose(line.get_ydata(), one)
+    assert cave.get_lines()[0].get_color() == means[1].get_color()  # the same group in another world
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["1 agent", "10 agents"]
+    figure.draw_without_rendering()
+    assert {"50k", "100k", "200k", "500k"} <= {text.get_text() for text in maze.get_xticklabels()}
+
+
+def test_what_was_spent_before_learning_is_shaded_under_the_curves():
+    worlds = {"Ant Maze": {"best": group(2, 0.5, "success"), "random": group(2, 0.4, "success")}}
+    spent = {"Ant Maze": {"best": (8_000.0, 20_000.0), "random": (0.0, 12_000.0)}}
+    figure = figures.learning_curves(worlds, "success", spent=spent)
+    (axes,) = figure.axes
+    spans = [
+        (*sorted(one.get_paths()[0].vertices[:, 0])[:: len(one.get_paths()[0].vertices) - 1],)
+        for one in axes.collections
+    ]
+    left = axes.get_xlim()[0]
+    assert spans == [(left, 8_000), (8_000, 20_000), (left, 12_000)]
+    assert all(one.get_paths()[0].vertices[:, 1].max() < 0 for one in axes.collections)
+    assert axes.get_ylim()[0] < -0.1
+    assert [text.get_text() for text in figure.legends[0].get_texts()][2:] == [
+        "selecting an agent",
+        "only the critic learns",
+    ]
+
+
+def test_learning_curves_of_odd_data():
+    nothing = [{"env_steps": 1, "entropy": None}]
+    figure = figures.learning_curves({"a": {"x": [nothing], "y": group(1)}, "b": {"x": []}})
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["x (no data)", "y"]
+    at_zero = [{"env_steps": 0, "entropy": 1.0}, {"env_steps": 10, "entropy": 2.0}]
+    (line,) = figures.learning_curves({"a": {"x": [at_zero]}}).axes[0].get_lines()
+    np.testing.assert_array_equal(line.get_xdata(), [10])
+    for worlds in ({}, {"a": {}}, {"a": {"x": [nothing]}}):
+        with pytest.raises(UsageError, match="there is nothing to draw"):
+            figures.learning_curves(worlds)
+    with pytest.raises(UsageError, match="between 0 and 1"):
+        figures.learning_curves({"a": {"x": group(3, 90, "success")}}, "success")
+
+
+def test_runs_of_one_seed_are_averaged_as_far_as_all_have_come():
+    rows_of_two = averaged(
+        "a", [rows([1, 3, 5], steps=[10, 20, 30]), rows([3, 5], steps=[10, 20])], "env_steps", "entropy"
+    )
+    assert rows_of_two == [{"env_steps": 10, "entropy": 2}, {"env_steps": 20, "entropy": 4}]
 
 
 # Maps
@@ -412,6 +472,14 @@ def samples(width):
     yield figures.entropy_curves(three, width=width)
     yield figures.success_curves(three, y="entropy", width=width)
     yield figures.entropy_by_budget(budgets, width=width)
+    for names in (
+        ["Ant Maze"],
+        ["Ant Empty", "Ant Maze", "Ant Pyramid", "Ant Cave", "Point Maze (decimation 5, map u)"],
+    ):
+        yield figures.learning_curves(dict.fromkeys(names, three), width=width)
+        few = {"best agent": group(4, 0.5, "success", steps=STEPS * 4), "random start": group(4, 0.6, "success")}
+        spent = {"Ant Maze": {"best agent": (7e3, 2e4), "random start": (1e3, 1e4)}}
+        yield figures.learning_curves(dict.fromkeys(names, few), "success", spent=spent, width=width)
     for agents, world in ((2, "point"), (10, "empty"), (50, "maze")):
         if agents == 50 and width == figures.FULL:
             continue  # slow, and narrower is harder

@@ -1,9 +1,13 @@
 """What a run writes down, and that nothing that goes wrong with the writing ends it."""
 
 import errno
+import json
 import os
 import shutil
+import struct
 import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -152,3 +156,80 @@ def test_what_is_no_full_disk_costs_no_checkpoint(tmp_path, monkeypatch):
         kmyriad.pretrain("point-maze", out=tmp_path / "run", **SMALL)
     assert refusals == [[2, 1]] * 3
     assert checkpoint_iterations(tmp_path / "run" / "checkpoints") == [2, 1]
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """The real library, which keeps what it would send."""
+    library = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    yield library
+    library.teardown()
+
+
+def records_in(path):
+    """The records of a file of LevelDB's log format: blocks of 32 KiB, pieces with checksum, length and kind."""
+    data, at, record = path.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        if 32_768 - at % 32_768 < 7:  # no room for another piece in this block
+            at += 32_768 - at % 32_768
+            continue
+        length, kind = struct.unpack_from("<HB", data, at + 4)
+        record += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or the last piece
+            yield record
+            record = b""
+
+
+def kept_by_wandb(run):
+    """What it would send, session by session: (id, project, settings, {iteration: numbers})."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    sessions = []
+    for path in sorted(run.path.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime_ns):
+        records, rows = [Record.FromString(data) for data in records_in(path)], {}
+        for record in records:
+            row = {(item.key or item.nested_key[0]): json.loads(item.value_json) for item in record.history.item}
+            if row:
+                rows[row["_step"]] = row
+        begun = next(record.run for record in records if record.HasField("run"))
+        settings = {update.key: json.loads(update.value_json) for update in begun.config.update}
+        sessions.append((begun.run_id, begun.project, settings, rows))
+    return sessions
+
+
+def test_wandb_has_every_number_of_every_row_under_one_id(tmp_path, wandb):
+    first = SMALL | {"total_steps": 2 * ITERATION, "wandb": "explorers"}
+    kmyriad.pretrain("point-maze", out=tmp_path / "run", **first)
+    time.sleep(1.1)  # its folders are named by the second
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", resume=True, total_steps=3 * ITERATION)
+    (begun, resumed), rows = kept_by_wandb(run), run.metrics()
+    assert begun[0] == resumed[0]
+    assert begun[1] == "explorers"
+    assert begun[2]["population"]["agents"] == 2
+    assert [*begun[3], *resumed[3]] == [1, 2, 3]
+    for row in rows:
+        sent = (begun[3] | resumed[3])[row["iteration"]]
+        numbers = {name: value for name, value in row.items() if isinstance(value, int | float)}
+        assert {name: sent[name] for name in numbers} == numbers
+    off = kmyriad.pretrain("point-maze", out=tmp_path / "run", resume=True, total_steps=4 * ITERATION, wandb="")
+    assert len(kept_by_wandb(off)) == 2
+
+
+@pytest.mark.parametrize("trouble", ["not installed", "no account", "breaks down", "cannot finish"])
+def test_without_wandb_a_run_goes_on_and_says_so_once(trouble, tmp_path, monkeypatch, capfd):
+    def fail(*_, **__):
+        raise RuntimeError("api_key not configured (no-tty)\ncall wandb login")
+
+    session = SimpleNamespace(log=fail if trouble == "breaks down" else lambda *_, **__: None, finish=fail)
+    stand_in = SimpleNamespace(Settings=dict, init=fail if trouble == "no account" else lambda **_: session)
+    monkeypatch.setitem(sys.modules, "wandb", None if trouble == "not installed" else stand_in)
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", wandb="explorers", **SMALL)
+    assert run.is_finished
+    said = " ".join(capfd.readouterr().err.split())
+    why = "it is not installed; install it with: pip install 'kmyriad[wandb]'"
+    why = why if trouble == "not installed" else "api_key not configured (no-tty)"
+    assert said.count(f"nothing is sent to Weights & Biases: {why}") == 1
+    assert said.count("Weights & Biases") == 1
+    assert "Traceback" not in said
