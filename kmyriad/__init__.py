@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kmyriad.evaluation.comparison import compare, jumpstart_values
     from kmyriad.evaluation.evaluate import evaluate, play, world_of
     from kmyriad.evaluation.selection import select
+    from kmyriad.exporters.export import export
     from kmyriad.objective.rewards import Rewards
     from kmyriad.report.page import write_report
     from kmyriad.rollout.collect import Visits
@@ -41,6 +42,7 @@ _HOMES = {
     "compare": "evaluation.comparison",
     "draw_goals": "envs.goal",
     "evaluate": "evaluation.evaluate",
+    "export": "exporters.export",
     "jumpstart": "training.jumpstart",
     "jumpstart_values": "evaluation.comparison",
     "list_runs": "runs.run",
@@ -74,6 +76,7 @@ __all__ = [
     "draw_goals",
     "envs",
     "evaluate",
+    "export",
     "figures",
     "jumpstart",
     "jumpstart_values",

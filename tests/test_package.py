@@ -28,6 +28,7 @@ ROOMS = [
     "figures",
     "video",
     "report",
+    "exporters",
     "cli",
     "__main__",
 ]

@@ -15,6 +15,7 @@ COMMANDS = {
     "jumpstart": ("fine-tune the best agent to a goal with PPO", "jumpstart RUN --goal 6 3"),
     "compare": ("compare runs: means and intervals over seeds", "compare RUN RUN RUN"),
     "video": ("film what agents do", "video RUN --agents 0,3,7"),
+    "export": ("write policies for other libraries", "export RUN --to sb3-ppo --goal 6 3"),
     "runs": ("list runs and their progress", "runs"),
 }
 """What each does, and an example. Each is a module of `kmyriad.cli`."""
