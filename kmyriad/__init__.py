@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kmyriad.evaluation.evaluate import evaluate, play, world_of
     from kmyriad.evaluation.selection import select
     from kmyriad.exporters.export import export
+    from kmyriad.exporters.pack import pack
     from kmyriad.objective.rewards import Rewards
     from kmyriad.report.page import write_report
     from kmyriad.rollout.collect import Visits
@@ -50,6 +51,7 @@ _HOMES = {
     "load_population": "runs.state",
     "make_world": "envs.make",
     "open_run": "runs.run",
+    "pack": "exporters.pack",
     "play": "evaluation.evaluate",
     "pretrain": "training.pretrain",
     "say": "runs.progress",
@@ -85,6 +87,7 @@ __all__ = [
     "load_population",
     "make_world",
     "open_run",
+    "pack",
     "play",
     "presets",
     "pretrain",

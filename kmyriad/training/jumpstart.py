@@ -63,7 +63,7 @@ def jumpstart(
         base = run_to_resume(out, "jumpstart").jumpstart
     else:
         base = jumpstart_preset(preset, settings.get("init", "best"))
-        settings["source"] = str(source.path if isinstance(source, Run) else source)
+        settings["source"] = str((source.file or source.path) if isinstance(source, Run) else source)
     return fine_tune(with_settings(base, settings), out, resume)
 
 
@@ -256,7 +256,7 @@ def _source_config(config: JumpstartConfig) -> PretrainConfig:
     source = config.start.source
     if not source:
         raise UsageError("a jump-start needs the folder of a pretraining run; start one with: kmyriad pretrain")
-    if config.start.init == "random" and not Path(source).is_dir():
+    if config.start.init == "random" and not Path(source).exists():
         find_id(source)
         return pretrain_preset("quick", source, RANDOM_AGENTS)
     return open_run(source).pretraining
