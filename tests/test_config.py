@@ -300,6 +300,7 @@ def other_value(block, name):
     special = {
         "env": "ant-cave",
         "source": 'runs/é "x"',
+        "policy": "elsewhere/ppo.zip",
         "features": ("x", "y"),
         "trunk_hidden": (32,),
         "goal": (1.5, -2.0),

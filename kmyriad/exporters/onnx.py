@@ -143,12 +143,16 @@ class _Graph:
             "Clip", "log_std", "free_log_std", self.constant("std.low", low_std), self.constant("std.high", high_std)
         )
         low, high = (np.array(facts[end], np.float32) for end in ("low", "high"))
+        shape: list[int | str] = ["n", facts["actions"]]
+        self.outputs = {"mean": shape, "log_std": shape, "action": shape}
+        if facts["clips"]:
+            least = self.add("Max", "not_below", "mean", self.constant("action.low", low))
+            self.add("Min", "action", least, self.constant("action.high", high))
+            return
         half = self.constant("half", np.float32(0.5))
         within = self.add("Add", "within", self.add("Mul", "halved", self.add("Tanh", "squashed", "mean"), half), half)
         stretched = self.add("Mul", "stretched", within, self.constant("action.range", high - low))
         self.add("Add", "action", stretched, self.constant("action.low", low))
-        shape: list[int | str] = ["n", facts["actions"]]
-        self.outputs = {"mean": shape, "log_std": shape, "action": shape}
 
     def write(self, path: Path, facts: dict[str, Any], inputs: list[str]) -> None:
         import onnx

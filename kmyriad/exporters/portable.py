@@ -13,6 +13,7 @@ from kmyriad.config import JumpstartConfig
 from kmyriad.envs import WORLDS, find_id, short_name
 from kmyriad.errors import UsageError
 from kmyriad.exporters.carried.policy import Network, Policy, inputs_of
+from kmyriad.population.clipping import ClippedActions
 from kmyriad.population.network import Critic
 from kmyriad.population.normaliser import LIMIT, SMALLEST_VARIANCE, Normaliser
 from kmyriad.population.population import AgentPolicy, Population
@@ -120,6 +121,7 @@ def policy_facts(policy: AgentPolicy) -> dict[str, Any]:
         "observation_size": layers[0].in_features,
         "actions": actions.size,
         "discrete": actions.is_discrete,
+        "clips": isinstance(actions, ClippedActions),
         "low": actions.low.tolist(),
         "high": actions.high.tolist(),
         "hidden": [layer.out_features for layer in layers[:-1]],

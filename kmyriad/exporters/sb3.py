@@ -24,6 +24,8 @@ def write_sb3_sac(portable: Portable, folder: Path) -> None:
     """`sac.zip`."""
     if portable.facts["discrete"]:
         raise UsageError("SAC of Stable-Baselines3 has no discrete actions, and this policy has; export to sb3-ppo")
+    if portable.facts["clips"]:
+        raise UsageError("SAC squashes actions, and this policy cuts them off at their range; export to sb3-ppo")
     need("sb3-sac", "sb3", "stable_baselines3")
     write_policy(portable, folder, ("train_sb3_sac", "train_on.py"), ["sb3"])
     with carried_module(folder, "sb3") as sb3:

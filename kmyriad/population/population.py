@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from kmyriad.errors import UsageError
+from kmyriad.population.clipping import ClippedActions
 from kmyriad.population.distributions import ActionSpec, Categorical, Gaussian, Policy
 from kmyriad.population.frames import Frames
 from kmyriad.population.network import ACTIVATIONS, MultiAgentNetwork
@@ -116,6 +117,7 @@ class Population(MultiAgentNetwork):
             "direction_rate": self.direction_rate,
             "mirrored": self.frames is not None,
             "turned": self.frames is not None and self.frames.turns is not None,
+            "clips": isinstance(actions, ClippedActions),
         }
 
     @staticmethod
@@ -131,7 +133,9 @@ class Population(MultiAgentNetwork):
         return Population(
             architecture["agents"],
             architecture["observation_size"],
-            ActionSpec(low.size, architecture["discrete"], low, high),
+            (ClippedActions if architecture.get("clips") else ActionSpec)(
+                low.size, architecture["discrete"], low, high
+            ),
             trunk_hidden=architecture["trunk_hidden"],
             agent_hidden=architecture["agent_hidden"],
             activation=architecture["activation"],

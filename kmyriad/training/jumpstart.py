@@ -13,6 +13,7 @@ from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
 from kmyriad.envs import find_id
 from kmyriad.errors import UsageError
 from kmyriad.evaluation.selection import Ranking, rank_agents, ranking_as_json
+from kmyriad.population.distributions import action_spec
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
 from kmyriad.presets import jumpstart_preset
@@ -22,6 +23,7 @@ from kmyriad.rollout.randomness import SHUFFLING, generator, reset_seed
 from kmyriad.rollout.replicas import Replicas
 from kmyriad.rollout.task import task_of
 from kmyriad.runs.checkpoints import newest_checkpoint
+from kmyriad.runs.foreign import read_policy
 from kmyriad.runs.logger import Logger
 from kmyriad.runs.progress import say
 from kmyriad.runs.resume import begin, go_on, run_to_resume
@@ -53,7 +55,7 @@ def jumpstart(
     """Fine-tune the best agent of a pretraining run on a task; same names and defaults as `kmyriad jumpstart`.
 
     Args:
-        source: the pretraining run, or its folder; for init="random" a world's name will do.
+        source: the pretraining run, or its folder; for init="random" or "policy" a world's name will do.
         preset: settings to start from: "quick" or "paper".
         out: the new run's folder; by default a new one below `runs/`.
         resume: go on from the newest good checkpoint in `out`; the run's own settings hold.
@@ -210,6 +212,8 @@ def initial_state(config: JumpstartConfig, population: Population, ranking: Rank
 
 def with_source(config: JumpstartConfig) -> JumpstartConfig:
     """`config` with what the source decides: the world, its settings, and the horizon unless one was asked for."""
+    if bool(config.start.policy) != (config.start.init == "policy"):
+        raise UsageError("init policy and the file of a policy go together; give both (--init policy --policy FILE)")
     source, task = _source_config(config), config.task
     if task.env and find_id(task.env) != find_id(source.world.env):
         raise UsageError(
@@ -239,6 +243,9 @@ def select_start(config: JumpstartConfig) -> tuple[Population, Ranking]:
     if start.init == "random":
         fresh = {"agents": RANDOM_AGENTS, "own_rate": None, "replicas": None, "seed": config.run.seed}
         population = fresh_population(with_settings(_source_config(config), fresh), replicas)
+    elif start.init == "policy":
+        actions = action_spec(replicas.action_space)
+        population = read_policy(Path(start.policy), replicas.observation_size, actions, start.policy_activation)
     else:
         population = load_population(start.source)
     if start.top > population.agents:
@@ -256,7 +263,7 @@ def _source_config(config: JumpstartConfig) -> PretrainConfig:
     source = config.start.source
     if not source:
         raise UsageError("a jump-start needs the folder of a pretraining run; start one with: kmyriad pretrain")
-    if config.start.init == "random" and not Path(source).exists():
+    if config.start.init in ("random", "policy") and not Path(source).exists():
         find_id(source)
         return pretrain_preset("quick", source, RANDOM_AGENTS)
     return open_run(source).pretraining

@@ -65,7 +65,7 @@ class Policy(Network):
     high: Tensor
 
     def __init__(self, facts: dict[str, Any]) -> None:
-        self.is_discrete, size = bool(facts["discrete"]), int(facts["actions"])
+        self.is_discrete, self.clips, size = bool(facts["discrete"]), bool(facts["clips"]), int(facts["actions"])
         outputs = size if self.is_discrete else 2 * size
         sizes = [facts["observation_size"], *facts["hidden"], outputs]
         super().__init__(inputs_of(facts), sizes, facts["activation"])
@@ -89,7 +89,11 @@ class Policy(Network):
 
     def to_environment(self, raw: Tensor) -> Tensor:
         """What the environment takes: raw actions (n, a) in its range; indices stay what they are."""
-        return raw if self.is_discrete else self.low + (self.high - self.low) * (0.5 + 0.5 * raw.tanh())
+        if self.is_discrete:
+            return raw
+        if self.clips:  # a policy that was first trained by a library that does so
+            return raw.clamp(self.low, self.high)
+        return self.low + (self.high - self.low) * (0.5 + 0.5 * raw.tanh())
 
     def act(self, observations: Tensor) -> Tensor:
         """The environment's action at the middle of the distribution."""

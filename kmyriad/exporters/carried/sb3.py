@@ -48,8 +48,14 @@ class Seen(BaseFeaturesExtractor):
 class StatePolicy(ActorCriticPolicy):
     """For PPO: a Gaussian over raw actions with a deviation for every state, or SB3's own categorical one."""
 
-    def __init__(self, *arguments: Any, log_std_range: tuple[float, float] = (-20.0, 2.0), **settings: Any) -> None:
-        self.log_std_range = log_std_range
+    def __init__(
+        self,
+        *arguments: Any,
+        log_std_range: tuple[float, float] = (-20.0, 2.0),
+        clips: bool = False,
+        **settings: Any,
+    ) -> None:
+        self.log_std_range, self.clips = log_std_range, clips
         super().__init__(*arguments, **settings)
 
     @property
@@ -59,6 +65,8 @@ class StatePolicy(ActorCriticPolicy):
     def unscale_action(self, scaled_action: Any) -> Any:
         """Raw actions to what the environment takes."""
         low, high = self.action_space.low, self.action_space.high
+        if self.clips:
+            return np.clip(scaled_action, low, high)
         return low + (high - low) * (0.5 + 0.5 * np.tanh(scaled_action))
 
     def _build(self, lr_schedule: Any) -> None:
@@ -76,7 +84,7 @@ class StatePolicy(ActorCriticPolicy):
         return self.action_dist.proba_distribution(mean, log_std.clamp(*self.log_std_range))
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        return super()._get_constructor_parameters() | {"log_std_range": self.log_std_range}
+        return super()._get_constructor_parameters() | {"log_std_range": self.log_std_range, "clips": self.clips}
 
 
 class StateActor(Actor):
@@ -141,7 +149,7 @@ def actor_parameters(model: BaseAlgorithm) -> list[nn.Parameter]:
 def make_ppo(folder: Path = FOLDER, **settings: Any) -> PPO:
     """PPO that begins with the exported policy. `settings` are PPO's own."""
     facts = read_facts(folder)
-    policy_kwargs = _policy_kwargs(facts, critic="vf")
+    policy_kwargs = _policy_kwargs(facts, critic="vf") | {"clips": facts["clips"]}
     tuned: dict[str, Any] = {"n_steps": 256, "batch_size": 512, "n_epochs": 5, "learning_rate": 1e-4, "gae_lambda": 0.9}
     tuned |= {"clip_range": 0.1, "target_kl": 0.03, "vf_coef": 1.0, "device": "cpu"}
     model = PPO(StatePolicy, None, _init_setup_model=False, policy_kwargs=policy_kwargs, **tuned | settings)
