@@ -9,12 +9,12 @@ import tyro
 
 @dataclass(frozen=True)
 class Command:
-    """Write policies of a run for another library: weights, a README, and a script that loads them and trains on."""
+    """Write policies of a run for another library, with a script that trains on, or fresh episodes as a dataset."""
 
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a pretraining run or a jump-start."""
     to: str
-    """Target: onnx, torch, sb3-ppo, sb3-sac, rsl-rl, skrl, cleanrl."""
+    """Target: onnx, torch, sb3-ppo, sb3-sac, rsl-rl, skrl, cleanrl; for data minari, parquet, npz."""
     agent: int | None = None
     """Agent to export; a run of one agent needs none."""
     goal: tuple[float, ...] = ()
@@ -23,10 +23,12 @@ class Command:
     """Radius around the goal that counts as there, metres; none takes the world's own."""
     all: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """All agents: in one file with the agent's index as an input (onnx), or in a folder each."""
+    episodes: int = 300
+    """Episodes of a dataset, of all agents together (or of --agent); with --goal they end there."""
     out: Path | None = None
     """The new folder; by default one below exports/."""
     seed: int = 0
-    """Seed of the episodes that choose an agent for a goal."""
+    """Seed of the episodes that are played: for data, or to choose an agent for a goal."""
     threads: int | None = None
     """CPU threads for these; none takes all cores."""
 
@@ -47,6 +49,7 @@ def run(arguments: list[str]) -> None:
         goal=command.goal,
         goal_radius=command.goal_radius,
         all_agents=command.all,
+        episodes=command.episodes,
         seed=command.seed,
         threads=command.threads,
     )
