@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import subprocess
 import sys
 
 import pytest
@@ -12,6 +13,7 @@ from kmyriad import cli
 from kmyriad.exporters.export import POLICY_TARGETS
 from kmyriad.exporters.folder import carried_module
 from tests.exporters.untrained import CASES, untrained_jumpstart, untrained_run
+from tests.test_benchmarks import BENCHMARKS
 
 GOAL = (1.0, -2.0)
 LIBRARIES = {"onnx": "onnxruntime", "sb3-ppo": "stable_baselines3", "sb3-sac": "stable_baselines3", "rsl-rl": "rsl_rl"}
@@ -158,3 +160,27 @@ def test_a_folder_with_something_in_it_stays_as_it_is(runs, tmp_path):
         km.export(runs / "maze", "cleanrl", tmp_path / "out", agent=1)
     with pytest.raises(km.UsageError, match="already there and not empty"):
         km.export(runs / "maze", "cleanrl", tmp_path / "out/README.md", agent=1)
+
+
+@pytest.mark.slow
+def test_success_survives_the_journey(tmp_path):
+    """As often there as here, on 200 episodes, and no lower while the library trains on for 20,000 steps."""
+    report = tmp_path / "report.json"
+    command = [sys.executable, str(BENCHMARKS / "export.py"), "--json", str(report)]
+    subprocess.run(command, check=True, capture_output=True, timeout=3000)
+    content = json.loads(report.read_text())
+    assert content["figures"]["max_difference"] < 1e-5
+    assert content["figures"]["worst_drop"] <= 0.1
+    rates = [row["success_before"] for row in content["targets"].values()]
+    assert max(rates) - min(rates) < 0.15  # three deviations of a difference of two rates, at most
+
+
+def test_the_benchmark_writes_its_figures(tmp_path):
+    pytest.importorskip("onnxruntime")
+    report = tmp_path / "report.json"
+    targets = ["--targets", "onnx", "cleanrl"]
+    command = [sys.executable, str(BENCHMARKS / "export.py"), "--quick", *targets, "--json", str(report)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    figures = json.loads(report.read_text())["figures"]
+    assert {*figures} == {"max_difference", "worst_drop"}
+    assert figures["max_difference"] < 1e-5

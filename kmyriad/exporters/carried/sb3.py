@@ -122,13 +122,13 @@ class CriticFirst(BaseCallback):
         self.steps = steps
 
     def _on_training_start(self) -> None:
-        self._set_learning(self.steps <= 0)
+        self._set_learning(self.model.num_timesteps >= self.steps)
 
     def _on_step(self) -> bool:
         return True
 
     def _on_rollout_start(self) -> None:
-        self._set_learning(self.num_timesteps >= self.steps)
+        self._set_learning(self.model.num_timesteps >= self.steps)
 
     def _on_training_end(self) -> None:
         self._set_learning(True)
