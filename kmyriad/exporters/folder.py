@@ -20,6 +20,7 @@ from kmyriad.runs.files import check_name, os_errors, write_json
 from kmyriad.runs.run import version
 
 CARRIED = Path(__file__).parent / "carried"
+CUT_OFF = " The Gaussian is over raw actions; they are cut off at that range."
 SQUASHED = " The Gaussian is over raw actions; tanh and a stretch to that range make them the environment's."
 
 
@@ -82,7 +83,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         f"- Training: {facts['env_steps']:,} environment steps ({versions}); written by kmyriad {version()}.",
         f"- Environment: `{facts['env_id']}`, {facts['horizon']} steps per episode{goal}; settings in policy.json.",
         f"- Observation: {facts['observation_size']} numbers{': ' + named if named else ''}; the normaliser is inside.",
-        f"- Action: {actions}.{'' if facts['discrete'] else SQUASHED}",
+        f"- Action: {actions}.{'' if facts['discrete'] else CUT_OFF if facts['clips'] else SQUASHED}",
         "- `policy.safetensors`: weights. `policy.json`: sizes. `reference.safetensors`: actions to compare with.",
     ]
 
