@@ -10,9 +10,10 @@ import torch
 
 import kmyriad as km
 from kmyriad import cli
+from kmyriad.config import PretrainConfig, with_settings
 from kmyriad.exporters.export import POLICY_TARGETS
 from kmyriad.exporters.folder import carried_module
-from tests.exporters.untrained import CASES, untrained_jumpstart, untrained_run
+from tests.exporters.untrained import CASES, SMALL, untrained_jumpstart, untrained_run
 from tests.test_benchmarks import BENCHMARKS
 
 GOAL = (1.0, -2.0)
@@ -184,3 +185,37 @@ def test_the_benchmark_writes_its_figures(tmp_path):
     figures = json.loads(report.read_text())["figures"]
     assert {*figures} == {"max_difference", "worst_drop"}
     assert figures["max_difference"] < 1e-5
+
+
+def test_a_folder_stands_alone(tmp_path):
+    """In somebody's environment, where kmyriad cannot be imported."""
+    pytest.importorskip("stable_baselines3")
+    config = with_settings(PretrainConfig(), {"env": "Pendulum-v1", "agents": 2, **SMALL})
+    run = untrained_run(tmp_path / "run", config)
+    code = (
+        "import runpy, sys, torch\n"
+        "torch.set_num_threads(1)\n"
+        "sys.modules['kmyriad'] = None\n"
+        "for folder in sys.argv[1:]:\n"
+        "    for name in [name for name in sys.modules if name.startswith('kmyriad_')]:\n"
+        "        del sys.modules[name]\n"
+        "    sys.path.insert(0, folder)\n"
+        "    sys.argv = ['train_on.py', '--steps', '256', '--envs', '1']\n"
+        "    runpy.run_path(f'{folder}/train_on.py', run_name='__main__')\n"
+    )
+    folders = [str(km.export(run, to, tmp_path / to, agent=1)) for to in ("cleanrl", "sb3-ppo")]
+    command = [sys.executable, "-c", code, *folders]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    differences = [float(part.split()[0]) for part in shown.split("kmyriad's actions: ")[1:]]
+    assert len(differences) == 2
+    assert max(differences) < 1e-5
+
+
+@pytest.mark.slow
+def test_the_goal_is_learned_from_data_alone():
+    pytest.importorskip("d3rlpy")
+    example = BENCHMARKS.parent / "examples/offline.py"
+    small = ["--pretrain-steps", "100000", "--episodes", "400", "--steps", "5000", "--trials", "50"]
+    shown = subprocess.run([sys.executable, str(example), *small], capture_output=True, text=True, check=True).stdout
+    in_data, learned = (float(shown.split(words)[1].split()[0]) for words in ("agents: ", "gradient steps: "))
+    assert learned > in_data
