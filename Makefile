@@ -33,6 +33,7 @@ bench: $(VENV)/.bench ## compare speeds; writes benchmarks/results/
 	$(BIN)/python benchmarks/learning.py --timing --json benchmarks/results/timing.json
 	$(BIN)/python benchmarks/ppo.py --json benchmarks/results/ppo.json
 	$(BIN)/python benchmarks/contention.py --json benchmarks/results/contention.json
+	$(BIN)/python benchmarks/export.py --json benchmarks/results/export.json
 
 bench-jumpstart: setup ## jump-starts against baselines, three seeds and goals: an hour or two, resumable
 	mkdir -p benchmarks/results

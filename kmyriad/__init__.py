@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kmyriad.evaluation.comparison import compare, jumpstart_values
     from kmyriad.evaluation.evaluate import evaluate, plane_of, play, world_of
     from kmyriad.evaluation.selection import select
+    from kmyriad.exporters.export import export
+    from kmyriad.exporters.pack import pack
     from kmyriad.objective.rewards import Rewards
     from kmyriad.report.page import write_report
     from kmyriad.rollout.collect import Visits
@@ -42,6 +44,7 @@ _HOMES = {
     "compare": "evaluation.comparison",
     "draw_goals": "envs.goal",
     "evaluate": "evaluation.evaluate",
+    "export": "exporters.export",
     "jumpstart": "training.jumpstart",
     "jumpstart_values": "evaluation.comparison",
     "list_runs": "runs.run",
@@ -49,6 +52,7 @@ _HOMES = {
     "load_population": "runs.state",
     "make_world": "envs.make",
     "open_run": "runs.run",
+    "pack": "exporters.pack",
     "plane_of": "evaluation.evaluate",
     "play": "evaluation.evaluate",
     "pretrain": "training.pretrain",
@@ -77,6 +81,7 @@ __all__ = [
     "draw_goals",
     "envs",
     "evaluate",
+    "export",
     "figures",
     "jumpstart",
     "jumpstart_values",
@@ -85,6 +90,7 @@ __all__ = [
     "load_population",
     "make_world",
     "open_run",
+    "pack",
     "plane_of",
     "play",
     "presets",

@@ -19,7 +19,7 @@ FORMAT = 2
 """Of `config.json`. Format 1 was flat, and called an iteration an epoch."""
 
 Activation = Literal["elu", "relu"]
-Init = Literal["best", "single", "random"]
+Init = Literal["best", "single", "random", "policy"]
 Engine = Literal["auto", "serial", "processes", "vector"]
 
 Count = Annotated[int, Between(1, 10_000_000)]
@@ -286,9 +286,13 @@ class StartConfig:
     """Which policy is fine-tuned."""
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = ""
-    """Pretraining run to start from, by its folder; for init random a world's name will do."""
+    """Pretraining run to start from, by its folder; for init random and init policy a world's name will do."""
     init: Init = "best"
-    """Initial policy: best (the agent that does best), single (of a run of one agent), random (fresh weights)."""
+    """Initial policy: best (agent of the run), single (of a run of one), random (fresh weights), policy (in a file)."""
+    policy: str = ""
+    """Policy trained elsewhere, for init policy: a file of SB3, rsl_rl or ONNX, or exported weights."""
+    policy_activation: Literal["auto", "elu", "relu", "tanh"] = "auto"
+    """Activation of that policy; auto takes what the file tells, or what its library does by default."""
     agent: Annotated[int, Between(0, 9_999)] | None = None
     """Agent to take, instead of choosing one."""
     top: Annotated[int, Between(1, 10_000)] = 1

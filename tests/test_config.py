@@ -299,6 +299,7 @@ def other_value(block, name):
     special = {
         "env": "ant-cave",
         "source": 'runs/é "x"',
+        "policy": "elsewhere/ppo.zip",
         "features": ("x", "y"),
         "feature_scale": (0.5, 0.0),
         "action_range": (-2.0, 2.0),

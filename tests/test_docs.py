@@ -167,7 +167,7 @@ def shortened(arguments: list[str]) -> list[str]:
             settings |= {"horizon": HORIZON}
     elif command == "select" and "--stored" not in rest:
         settings = {"steps": SELECTION_STEPS}
-    elif command in ("evaluate", "report"):
+    elif command in ("evaluate", "report", "pack") or (command == "export" and "--episodes" in rest):
         settings = {"episodes": EPISODES}
     elif command == "video":
         settings = {"seconds": 0.5}
@@ -215,9 +215,13 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     """Nothing that a page does is left behind: files, registered environments, the number of threads."""
     monkeypatch.chdir(tmp_path)
     known, threads = dict(gymnasium.registry), torch.get_num_threads()
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(os.environ, "MINARI_DATASETS_PATH", "")
     torch.set_num_threads(1)  # small networks; spinning threads would slow a busy machine down
     yield
     torch.set_num_threads(threads)
+    for name in [name for name in sys.modules if name.startswith("kmyriad_")]:  # of an exported folder
+        del sys.modules[name]
     gymnasium.registry.clear()
     gymnasium.registry.update(known)
 

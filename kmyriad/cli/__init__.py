@@ -16,6 +16,8 @@ COMMANDS = {
     "sweep": ("train many runs: a grid of settings in a file", "sweep sweep.toml"),
     "compare": ("compare runs: means and intervals over seeds", "compare RUN RUN RUN"),
     "video": ("film what agents do", "video RUN --agents 0,3,7"),
+    "export": ("write policies for other libraries", "export RUN --to sb3-ppo --goal 6 3"),
+    "pack": ("write a run into one file to share", "pack RUN"),
     "runs": ("list runs and their progress", "runs"),
 }
 """What each does, and an example. Each is a module of `kmyriad.cli`."""

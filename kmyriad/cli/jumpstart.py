@@ -1,9 +1,10 @@
 """`kmyriad jumpstart`."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from kmyriad.cli.settings import Options, flag, parse, show
+from kmyriad.config import Init
 from kmyriad.errors import UsageError
 from kmyriad.presets import jumpstart_preset
 
@@ -14,6 +15,8 @@ From a population: kmyriad jumpstart runs/NAME --goal 6 3
 To compare, from one policy: kmyriad jumpstart runs/ONE-AGENT --init single --goal 6 3
 
 To compare, from nothing: kmyriad jumpstart ant-empty --init random --goal 6 3
+
+From a policy trained elsewhere: kmyriad jumpstart ant-empty --init policy --policy ppo.zip --goal 6 3
 
 Stop it at any time and go on with: kmyriad jumpstart --out FOLDER --resume"""
 
@@ -34,7 +37,7 @@ def run(arguments: list[str]) -> None:
         base = run_to_resume(flag(arguments, "out"), "jumpstart").jumpstart
     else:
         preset, init = flag(arguments, "preset"), flag(arguments, "init")
-        known = init if init in ("best", "single", "random") else "best"
+        known = init if init is not None and init in get_args(Init) else "best"
         base = jumpstart_preset("paper" if preset == "paper" else "quick", known)
     config, told = parse(base, options, arguments, "jumpstart", DESCRIPTION)
     if told.resume and told.out is None:

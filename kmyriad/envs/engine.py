@@ -44,6 +44,8 @@ class Engine(Protocol):
 
     count: int
     observation_size: int
+    observation_space: gymnasium.spaces.Box
+    """Of one replica, flattened: (observation_size,)."""
     action_space: gymnasium.Space[Any]
     """Of one replica."""
     features: tuple[Feature, ...]

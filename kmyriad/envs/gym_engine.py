@@ -33,6 +33,7 @@ from kmyriad.envs.replica import (
     Layout,
     Replica,
     action_size,
+    flat_space,
 )
 from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.vector_env import WorldVectorEnv
@@ -52,7 +53,8 @@ LARGEST_SEED = 2**31
 class Probe:
     """What is known about an environment after a short trial of one replica."""
 
-    observation_size: int
+    observation_space: gymnasium.spaces.Box
+    """Flattened."""
     action_space: gymnasium.Space[Any]
     terms: tuple[Term, ...]
     start: NDArray[np.float64]
@@ -96,8 +98,8 @@ def probe(make: Callable[[], Env], names: Sequence[str]) -> Probe:
     fps, dt = (env.metadata or {}).get("render_fps"), getattr(env.unwrapped, "dt", None)
     step_time = dt if isinstance(dt, int | float) and dt > 0 else 1 / fps if fps else None
     symmetries = tuple(getattr(env.unwrapped, "symmetries", ()))
-    size, begin = replica.layout.observation, np.nan_to_num(start)
-    return Probe(size, env.action_space, terms, begin, min(seconds), step_time, symmetries)
+    flat, begin = flat_space(replica.space), np.nan_to_num(start)
+    return Probe(flat, env.action_space, terms, begin, min(seconds), step_time, symmetries)
 
 
 def _read(terms: Sequence[Term], seen: Seen) -> NDArray[np.float64]:
@@ -118,12 +120,12 @@ class GymEngine:
         self, make: Callable[[], Env], count: int, known: Probe, goal: Goal | None, spread: Spread, threads: int | None
     ) -> None:
         self.count, self.action_space = count, known.action_space
-        self.observation_size = known.observation_size
+        self.observation_space, self.observation_size = known.observation_space, known.observation_space.shape[0]
         self.features = tuple(feature for term in known.terms for feature in term.features)
         self.plane = plane_of_features(self.features, known.start, known.seconds_per_step)
         self.symmetries, self.columns = known.symmetries, columns_of(known.terms)
         self.tells_success = goal is not None
-        self._layout = Layout(known.observation_size, len(self.features))
+        self._layout = Layout(self.observation_size, len(self.features))
         self._action_size = action_size(known.action_space)
         processes = _processes(spread, count, known.seconds, threads)
         self._per_chunk = -(-count // processes)

@@ -92,7 +92,7 @@ class Replica:
         self._simulator = find_simulator(self.env)
         self._terms, self._goal = merged(terms), goal
         features = sum(len(term.features) for term in terms)
-        self.layout = Layout(check_space(self.space), features)
+        self.layout = Layout(flat_space(self.space).shape[0], features)
         self._solved = False
 
     def reset(self, seed: int | None, row: NDArray[np.float64]) -> None:
@@ -130,8 +130,8 @@ class Replica:
         return np.asarray(observation if self._is_flat else flatten(self.space, observation))
 
 
-def check_space(space: gymnasium.Space[Any]) -> int:
-    """Numbers of a flattened observation; UsageError if it has none that a network of vectors can take."""
+def flat_space(space: gymnasium.Space[Any]) -> Box:
+    """Of the flattened observation; UsageError if there is none that a network of vectors can take."""
     parts = list(space.spaces.values()) if isinstance(space, gymnasium.spaces.Dict) else [space]
     for part in parts:
         if isinstance(part, Box) and len(part.shape) >= 2 and math.prod(part.shape) > 1000:
@@ -145,7 +145,7 @@ def check_space(space: gymnasium.Space[Any]) -> int:
         flat = None
     if not isinstance(flat, Box):
         raise UsageError(f"observation space {space} has no fixed number of values; wrap the environment")
-    return int(flat.shape[0])
+    return flat
 
 
 def action_of(space: gymnasium.Space[Any]) -> Callable[[NDArray[Any]], Any]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kmyriad.envs.engine import Outcome, State
 from kmyriad.envs.features import Seen, Term, columns_of, parse_terms
 from kmyriad.envs.plane import plane_of_features, xy_of
-from kmyriad.envs.replica import Goal, action_of, check_space
+from kmyriad.envs.replica import Goal, action_of, flat_space
 from kmyriad.envs.source import find_function
 from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.vector_env import WorldVectorEnv
@@ -34,7 +34,8 @@ class VectorEngine:
     ) -> None:
         self.env, self.count = env, env.num_envs
         self.action_space = env.single_action_space
-        self.observation_size = check_space(env.single_observation_space)
+        self.observation_space = flat_space(env.single_observation_space)
+        self.observation_size = self.observation_space.shape[0]
         mode = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._mode = AutoresetMode(mode)
         self.obeys_limit = self._mode == AutoresetMode.DISABLED

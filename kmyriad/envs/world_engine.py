@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kmyriad.envs.engine import Outcome, State
 from kmyriad.envs.plane import Feature, plane_of_world, xy_of
-from kmyriad.envs.vector_env import SimulatorState, WorldVectorEnv
+from kmyriad.envs.vector_env import SimulatorState, WorldVectorEnv, world_spaces
 
 POSITION = ("x", "y")
 
@@ -25,6 +25,7 @@ class WorldEngine:
         self.simulation: WorldVectorEnv | None = env
         self.action_space = env.single_action_space
         self.observation_size = env.world.features.observation_size
+        self.observation_space = world_spaces(env.world)[0]
         self._names = tuple(features)
         env.read_features(self._names)  # a misspelt name is told now
         cell = env.world.goal_radius

@@ -15,8 +15,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-ACTIVATIONS: dict[str, nn.Module] = {"relu": nn.ReLU(inplace=True), "elu": nn.ELU(inplace=True)}
-"""In place, which saves a copy of every layer."""
+ACTIVATIONS: dict[str, nn.Module] = {"relu": nn.ReLU(inplace=True), "elu": nn.ELU(inplace=True), "tanh": nn.Tanh()}
+"""In place where that can be, which saves a copy of every layer. Policies from elsewhere have tanh."""
 
 
 AGENTS_LAYERS = ("adapter_weight", "adapter_bias", "output_weight", "output_bias")

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from kmyriad.errors import UsageError
+from kmyriad.population.clipping import ClippedActions
 from kmyriad.population.distributions import ActionSpec, Categorical, Gaussian, Policy
 from kmyriad.population.frames import Frames
 from kmyriad.population.network import ACTIVATIONS, MultiAgentNetwork
@@ -110,6 +111,7 @@ class Population(MultiAgentNetwork):
             "codes": None if self.codes is None else self.codes.tolist(),
             "code_rate": self.code_rate,
             "framed": self.frames is not None,
+            "clips": isinstance(actions, ClippedActions),
         }
 
     @staticmethod
@@ -123,7 +125,9 @@ class Population(MultiAgentNetwork):
         return Population(
             architecture["agents"],
             architecture["observation_size"],
-            ActionSpec(low.size, architecture["discrete"], low, high, tuple(architecture["choices"])),
+            (ClippedActions if architecture["clips"] else ActionSpec)(
+                low.size, architecture["discrete"], low, high, tuple(architecture["choices"])
+            ),
             trunk_hidden=architecture["trunk_hidden"],
             agent_hidden=architecture["agent_hidden"],
             activation=architecture["activation"],

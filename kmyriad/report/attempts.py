@@ -23,7 +23,7 @@ SEED = 54_321
 def pack_attempts(run: Run, plane: Plane, radius: float) -> list[dict[str, Any]]:
     """`title`, `success` and `paths` of the policies that a jump-start began with, and of its own."""
     attempts = []
-    if run.jumpstart.start.init != "random":
+    if run.jumpstart.start.init not in ("random", "policy"):
         attempts.append(("before", load_population(run.jumpstart.start.source).select(_chosen(run))))
     attempts.append(("after", load_population(run)))
     return [{"title": title, **_attempt(run, population, plane, radius)} for title, population in attempts]

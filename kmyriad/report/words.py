@@ -14,6 +14,7 @@ BEGINNINGS = {
     "best": "the agent that did best on the task",
     "single": "a policy pretrained alone",
     "random": "fresh weights, without pretraining",
+    "policy": "a policy that was trained elsewhere",
 }
 
 FULL = 0.9
@@ -141,7 +142,7 @@ def _difference(measures: dict[str, Any]) -> str:
 
 def _beginning(config: JumpstartConfig) -> str:
     start = config.start
-    origin = f", from {start.source}" if start.init != "random" else ""
+    origin = f", from {start.policy or start.source}" if start.init != "random" else ""
     return f"It began with {BEGINNINGS[start.init]}{origin}."
 
 

@@ -30,6 +30,8 @@ def run_to_resume(out: str | Path | None, command: str) -> Run:
     if out is None:
         raise UsageError("resume needs the run's folder; give it with out")
     run = open_run(out)
+    if run.file is not None:
+        raise UsageError(f"{out} is a packed run, which cannot be resumed; jump-start from it, or resume its folder")
     if run.command != command:
         raise UsageError(f"{run.path} is a {run.command} run; resume it with: kmyriad {run.command}")
     if not run.checkpoints.is_dir():

@@ -36,6 +36,7 @@ from kmyriad.runs.files import (
     write_atomically,
     write_json,
 )
+from kmyriad.runs.pack import unpacked
 
 LIBRARIES = ("torch", "mujoco", "gymnasium", "numpy")
 
@@ -45,6 +46,8 @@ class Run:
     """A run's folder, and what can be asked about it without loading a policy."""
 
     path: Path
+    file: Path | None = None
+    """Where it came packed in a file: that file; `path` is then a temporary folder."""
 
     @property
     def name(self) -> str:
@@ -168,9 +171,13 @@ def replace_config(run: Run, config: PretrainConfig | JumpstartConfig) -> None:
 
 
 def open_run(path: "str | Path | Run") -> Run:
-    """The run in folder `path`."""
+    """The run in folder `path`, or packed in the file `path`."""
     if isinstance(path, Run):
         return path
+    if os.path.isfile(path):
+        run = Run(unpacked(Path(path)), Path(path))
+        _ = run.config
+        return run
     if not os.path.isdir(path):  # Path.is_dir raises where a folder above cannot be entered
         raise UsageError(f"there is no run folder {path}; check the name")
     run = Run(Path(path))

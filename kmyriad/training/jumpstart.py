@@ -15,6 +15,7 @@ from kmyriad.envs import short_name
 from kmyriad.envs.source import find_source
 from kmyriad.errors import UsageError
 from kmyriad.evaluation.selection import Ranking, named_goal, rank_agents, ranking_as_json
+from kmyriad.population.distributions import action_spec
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
 from kmyriad.presets import jumpstart_preset
@@ -24,6 +25,7 @@ from kmyriad.rollout.randomness import SHUFFLING, generator, reset_seed
 from kmyriad.rollout.replicas import Replicas
 from kmyriad.rollout.task import task_of
 from kmyriad.runs.checkpoints import newest_checkpoint
+from kmyriad.runs.foreign import read_policy
 from kmyriad.runs.logger import Logger
 from kmyriad.runs.progress import say
 from kmyriad.runs.resume import begin, go_on, run_to_resume
@@ -57,7 +59,7 @@ def jumpstart(
     """Fine-tune the best agent of a pretraining run on a task; same names and defaults as `kmyriad jumpstart`.
 
     Args:
-        source: the pretraining run, or its folder; for init="random" a world's name will do.
+        source: the pretraining run, or its folder; for init="random" or "policy" a world's name will do.
         preset: settings to start from: "quick" or "paper".
         out: the new run's folder; by default a new one below `runs/`.
         resume: go on from the newest good checkpoint in `out`; the run's own settings hold.
@@ -73,7 +75,7 @@ def jumpstart(
 def jumpstart_config(source: str | Path | Run, preset: str, settings: Mapping[str, Any]) -> JumpstartConfig:
     """The preset for an initial policy, with `settings` by their own names on top."""
     base = jumpstart_preset(preset, settings.get("init", "best"))
-    told = {"source": str(source.path if isinstance(source, Run) else source)}
+    told: dict[str, Any] = {"source": str((source.file or source.path) if isinstance(source, Run) else source)}
     if isinstance(settings.get("goal"), Mapping):
         told |= named_goal(settings["goal"])
     return with_settings(base, {**settings, **told})
@@ -228,6 +230,8 @@ def with_source(config: JumpstartConfig, source: PretrainConfig | None = None) -
 
     `source` are the source's settings; None reads them from its folder.
     """
+    if bool(config.start.policy) != (config.start.init == "policy"):
+        raise UsageError("init policy and the file of a policy go together; give both (--init policy --policy FILE)")
     source, task = source or _source_config(config), config.task
     if task.env and short_name(task.env) != short_name(source.world.env):
         raise UsageError(
@@ -260,6 +264,9 @@ def select_start(config: JumpstartConfig) -> tuple[Population, Ranking, int]:
         fresh = {"agents": RANDOM_AGENTS, "code_size": None, "replicas": None, "seed": config.run.seed}
         population = fresh_population(with_settings(_source_config(config), fresh), replicas)
         practised = practise(config, population) if start.agent is None else 0
+    elif start.init == "policy":
+        actions = action_spec(replicas.action_space, _source_config(config).world.action_range)
+        population = read_policy(Path(start.policy), replicas.observation_size, actions, start.policy_activation)
     else:
         population = load_population(start.source)
     if start.top > population.agents:
@@ -294,7 +301,7 @@ def _source_config(config: JumpstartConfig) -> PretrainConfig:
     source = config.start.source
     if not source:
         raise UsageError("a jump-start needs the folder of a pretraining run; start one with: kmyriad pretrain")
-    if config.start.init == "random" and not Path(source).is_dir():
+    if config.start.init in ("random", "policy") and not Path(source).exists():
         find_source(source)
         return pretrain_preset("quick", source, RANDOM_AGENTS)
     return open_run(source).pretraining

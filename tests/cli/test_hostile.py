@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import shutil
+import tempfile
 
 import pytest
 import torch
@@ -49,6 +50,8 @@ def commands_on(folder, out):
     yield ["compare", run]
     (out / "sweep.toml").write_text(f"[jumpstart.best]\nsource = {json.dumps(run)}\ngoal = [1, -2]\n")
     yield ["sweep", str(out / "sweep.toml"), "--list"]
+    yield ["export", run, "--to", "cleanrl", "--agent", "0", "--out", tempfile.mkdtemp(dir=out)]
+    yield ["pack", run, "--no-page", "--episodes", "4", "--threads", "1", "--out", str(out / "run.kmyriad")]
     yield ["video", run, "--agents", "7"]
     yield ["pretrain", "--out", run, "--resume"]
     yield ["jumpstart", "--out", run, "--resume"]

@@ -1,0 +1,36 @@
+"""Load the exported policy into Stable-Baselines3's PPO, show that it acts the same, train it on.
+
+Run it with: python train_on.py
+"""
+
+import argparse
+from typing import Any
+
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+
+from kmyriad.exporters.carried.policy import FOLDER, largest_difference, make_env, read_facts
+from kmyriad.exporters.carried.sb3 import CriticFirst
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=20_000, help="environment steps")
+    parser.add_argument("--envs", type=int, default=8, help="copies of the environment")
+    parser.add_argument("--critic-first", type=int, default=4_000, help="steps in which only the critic learns")
+    arguments = parser.parse_args()
+    facts = read_facts()
+
+    def make() -> Any:
+        return make_env(facts)
+
+    model = PPO.load(FOLDER / "ppo.zip", env=make_vec_env(make, arguments.envs))
+    difference = largest_difference(lambda seen: model.predict(seen.numpy(), deterministic=True)[0])
+    print(f"largest difference from kmyriad's actions: {difference:.1e}")
+    model.learn(arguments.steps, callback=CriticFirst(0 if facts["critic_hidden"] else arguments.critic_first))
+    model.save(FOLDER / "ppo-trained.zip")
+    print("wrote ppo-trained.zip; go on with PPO.load")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Exported folders: weights, facts, reference actions, carried code and a README, there whole or not at all."""
+
+import importlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from safetensors.torch import save_file
+
+from kmyriad.errors import UsageError
+from kmyriad.exporters.portable import Portable, reference, tensors
+from kmyriad.runs.files import check_name, os_errors, write_json
+from kmyriad.runs.run import version
+
+CARRIED = Path(__file__).parent / "carried"
+CUT_OFF = " The Gaussian is over raw actions; they are cut off at that range."
+SQUASHED = " The Gaussian is over raw actions; tanh and a stretch to that range make them the environment's."
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder beside `path` that takes its name when the block ends well, and is removed else."""
+    check_name(path)
+    with os_errors(f"write {path}", "choose another folder or free some space"):
+        if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
+            raise UsageError(f"{path} is already there and not empty; choose another folder with --out")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary.mkdir()
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_policy(portable: Portable, folder: Path, script: tuple[str, str], modules: Sequence[str] = ()) -> None:
+    """What every target has: policy.json, policy.safetensors, reference.safetensors, carried code and a script.
+
+    `script` is (the carried file, what it is called there).
+    """
+    write_json(folder / "policy.json", portable.facts | {"kmyriad": version()})
+    save_file(tensors(portable), folder / "policy.safetensors")
+    save_file(
+        {name: tensor.contiguous() for name, tensor in reference(portable).items()}, folder / "reference.safetensors"
+    )
+    carry(folder, script, modules)
+
+
+def carry(folder: Path, script: tuple[str, str], modules: Sequence[str] = ()) -> None:
+    """Put carried code into a folder, where it imports its like from beside it."""
+    copies = {f"kmyriad_{name}.py": name for name in ("policy", *modules)} | {script[1]: script[0]}
+    for target, name in copies.items():
+        text = (CARRIED / f"{name}.py").read_text()
+        (folder / target).write_text(re.sub(r"kmyriad\.exporters\.carried\.(\w+)", r"kmyriad_\1", text))
+
+
+def write_readme(folder: Path, facts: dict[str, Any], title: str, use: str) -> None:
+    """Ten lines: what it is, shapes, units, range of actions, where it comes from, versions, how to use it."""
+    (folder / "README.md").write_text("\n".join([f"# {title}", "", *_lines(facts), "", use, ""]))
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    named = ", ".join(f"{one['name']} ({one['size']}, {one['unit']})" for one in facts["observations"])
+    actions = (
+        f"one of {facts['actions']} (an index)"
+        if facts["discrete"]
+        else f"{facts['actions']} numbers, from {min(facts['low']):g} to {max(facts['high']):g}"
+    )
+    who = f"all {facts['agents']} agents" if facts["agent"] is None else f"agent {facts['agent']}"
+    goal = f", goal {' '.join(f'{number:g}' for number in facts['goal'])} (metres)" if facts["goal"] else ""
+    made = "pretrained without reward on the entropy of" if facts["command"] == "pretrain" else "jump-started; features"
+    versions = ", ".join(f"{name} {facts['versions'].get(name, '?')}" for name in ("kmyriad", "torch", "mujoco"))
+    return [
+        f"- Policy: {who} of the run `{facts['run']}`, {made} {' '.join(facts['features'])}.",
+        f"- Training: {facts['env_steps']:,} environment steps ({versions}); written by kmyriad {version()}.",
+        f"- Environment: `{facts['env_id']}`, {facts['horizon']} steps per episode{goal}; settings in policy.json.",
+        f"- Observation: {facts['observation_size']} numbers{': ' + named if named else ''}; the normaliser is inside.",
+        f"- Action: {actions}.{'' if facts['discrete'] else CUT_OFF if facts['clips'] else SQUASHED}",
+        "- `policy.safetensors`: weights. `policy.json`: sizes. `reference.safetensors`: actions to compare with.",
+    ]
+
+
+@contextmanager
+def carried_module(folder: Path, name: str) -> Iterator[ModuleType]:
+    """The carried module `name` of a folder, under the name by which the library's own file will ask for it."""
+    before = {known: sys.modules.pop(known) for known in [*sys.modules] if known.startswith("kmyriad_")}
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield import_module(f"kmyriad_{name}")
+    finally:
+        sys.path.remove(str(folder))
+        sys.dont_write_bytecode = writes
+        for known in [known for known in sys.modules if known.startswith("kmyriad_")]:
+            del sys.modules[known]
+        sys.modules.update(before)
+
+
+def need(target: str, extra: str, *modules: str) -> None:
+    """Refuse a target whose library is missing."""
+    for module in modules:
+        try:
+            import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
+                raise
+            raise UsageError(
+                f"export to {target} needs the package {module}, which is not installed; install it with:"
+                f" pip install 'kmyriad[{extra}]'"
+            ) from None
