@@ -65,7 +65,7 @@ class Opened:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20_000, help="of training, each target (default: %(default)s)")
-    parser.add_argument("--episodes", type=int, default=200, help="of every success rate (default: %(default)s)")
+    parser.add_argument("--episodes", type=int, default=500, help="of every success rate (default: %(default)s)")
     parser.add_argument("--targets", nargs="+", default=[*FILES], choices=[*FILES])
     parser.add_argument("--quick", action="store_true", help="a look: little training, few episodes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
