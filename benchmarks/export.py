@@ -3,7 +3,8 @@
 A population explores PointMaze, the best agent for a goal is exported to every target and opened in the library's own
 way. Success is of fresh episodes with sampled actions, before, and after every part of the library's own training as
 the folder's script does it. `max_difference` is between the actions of both on 1,000 observations, far ones among them;
-`worst_drop` is how far success falls below what it was in the beginning, whichever part and target.
+`worst_drop` is how far success falls below what it was in the beginning (the mean over the targets, which all play one
+policy), whichever part and target.
 """
 
 import kmyriad  # noqa: I001  (first, as in the command: it tells torch's threads, not loaded yet, to sleep)
@@ -64,7 +65,7 @@ class Opened:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20_000, help="of training, each target (default: %(default)s)")
-    parser.add_argument("--episodes", type=int, default=200, help="of every success rate (default: %(default)s)")
+    parser.add_argument("--episodes", type=int, default=500, help="of every success rate (default: %(default)s)")
     parser.add_argument("--targets", nargs="+", default=[*FILES], choices=[*FILES])
     parser.add_argument("--quick", action="store_true", help="a look: little training, few episodes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
@@ -81,10 +82,11 @@ def main() -> None:
                 break
         rows = {to: measure(run, to, ranking.best, radius, folder / to, steps, episodes) for to in arguments.targets}
     show(rows, steps)
-    trained = [row for row in rows.values() if row["success_after"]]
+    before = float(np.mean([row["success_before"] for row in rows.values()]))  # of one policy, whatever plays it
+    after = [rate for row in rows.values() for rate in row["success_after"]]
     figures = {
         "max_difference": max(row["max_difference"] for row in rows.values()),
-        "worst_drop": max((row["success_before"] - min(row["success_after"]) for row in trained), default=0.0),
+        "worst_drop": before - min(after, default=before),
     }
     Console().print(figures)
     if arguments.json:
@@ -262,7 +264,7 @@ OPEN: dict[str, Callable[[ModuleType, Path], Opened]] = {
     "onnx": open_onnx,
     "torch": open_torch,
     "sb3-ppo": open_sb3("ppo", critic_first=4_000, copies=8),
-    "sb3-sac": open_sb3("sac", critic_first=8_000, copies=4),
+    "sb3-sac": open_sb3("sac", critic_first=5_000, copies=4),
     "rsl-rl": open_rsl_rl,
     "skrl": open_skrl,
     "cleanrl": open_cleanrl,

@@ -4,6 +4,7 @@ SB3's own PPO has one deviation for all states and cuts actions off at the edge 
 depends on the state, and actions are squashed where SB3 hands them to the environment.
 """
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -88,30 +89,79 @@ class StatePolicy(ActorCriticPolicy):
 
 
 class StateActor(Actor):
-    """SAC's actor with kmyriad's limits of the deviation."""
+    """SAC's actor with kmyriad's limits of the deviation, held by the policy that it began with.
+
+    Where SAC asks for the log-probability of an action, this tells how much more likely it is than under that policy.
+    So SAC's entropy bonus becomes the KL divergence from it: the actor moves only where the critics promise more than
+    `ent_coef` for each nat. Without, critics that know one policy's actions alone would lead it anywhere.
+    """
 
     def __init__(self, *arguments: Any, log_std_range: tuple[float, float] = (-20.0, 2.0), **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.log_std_range = log_std_range
+        self.beginning = nn.ModuleList(copy.deepcopy([self.latent_pi, self.mu, self.log_std])).requires_grad_(False)
+
+    def remember(self) -> None:
+        """Take the policy as it is now for the one that it began with."""
+        now = nn.ModuleList([self.latent_pi, self.mu, self.log_std])
+        self.beginning.load_state_dict(now.state_dict())
 
     def get_action_dist_params(self, obs: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         mean, log_std, others = super().get_action_dist_params(obs)
         return mean, log_std.clamp(*self.log_std_range), others
 
+    def action_log_prob(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std, _ = self.get_action_dist_params(obs)
+        actions, _ = self.action_dist.log_prob_from_params(mean, log_std)
+        raw = self.action_dist.gaussian_actions
+        latent, mu, begun_log_std = self.beginning
+        hidden = latent(self.extract_features(obs, self.features_extractor))
+        begun = torch.distributions.Normal(mu(hidden), begun_log_std(hidden).clamp(*self.log_std_range).exp())
+        now = torch.distributions.Normal(mean, log_std.exp())
+        return actions, (now.log_prob(raw) - begun.log_prob(raw)).sum(-1)
+
+
+class SlowAdam(torch.optim.Adam):
+    """Adam with a part of the learning rate that it is told. SB3 tells actor and critics the same one."""
+
+    def __init__(self, parameters: Any, part: float, **settings: Any) -> None:
+        super().__init__(parameters, **settings)
+        self.part = part
+
+    def step(self, closure: Any = None) -> Any:
+        told = [group["lr"] for group in self.param_groups]
+        for group in self.param_groups:
+            group["lr"] *= self.part
+        loss = super().step(closure)
+        for group, rate in zip(self.param_groups, told, strict=True):
+            group["lr"] = rate
+        return loss
+
 
 class StateSACPolicy(SACPolicy):
-    """For SAC."""
+    """For SAC, with an actor that learns more slowly than the critics: it can already do something, and they cannot."""
 
-    def __init__(self, *arguments: Any, log_std_range: tuple[float, float] = (-20.0, 2.0), **settings: Any) -> None:
-        self.log_std_range = log_std_range
+    def __init__(
+        self,
+        *arguments: Any,
+        log_std_range: tuple[float, float] = (-20.0, 2.0),
+        actor_rate: float = 0.1,
+        **settings: Any,
+    ) -> None:
+        self.log_std_range, self.actor_rate = log_std_range, actor_rate
         super().__init__(*arguments, **settings)
+
+    def _build(self, lr_schedule: Any) -> None:
+        super()._build(lr_schedule)
+        self.actor.optimizer = SlowAdam(self.actor.parameters(), self.actor_rate, lr=lr_schedule(1))
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> StateActor:
         settings = self._update_features_extractor(self.actor_kwargs, features_extractor)
         return StateActor(**settings, log_std_range=self.log_std_range).to(self.device)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        return super()._get_constructor_parameters() | {"log_std_range": self.log_std_range}
+        told = {"log_std_range": self.log_std_range, "actor_rate": self.actor_rate}
+        return super()._get_constructor_parameters() | told
 
 
 class CriticFirst(BaseCallback):
@@ -142,7 +192,8 @@ def actor_parameters(model: BaseAlgorithm) -> list[nn.Parameter]:
     """What decides the actions."""
     policy = model.policy
     if isinstance(policy, SACPolicy):
-        return [*policy.actor.parameters()]
+        actor = policy.actor
+        return [one for part in (actor.latent_pi, actor.mu, actor.log_std) for one in part.parameters()]
     return [*policy.mlp_extractor.policy_net.parameters(), *policy.action_net.parameters()]
 
 
@@ -164,9 +215,8 @@ def make_ppo(folder: Path = FOLDER, **settings: Any) -> PPO:
 def make_sac(folder: Path = FOLDER, **settings: Any) -> SAC:
     """SAC that begins with the exported policy. `settings` are SAC's own."""
     facts = read_facts(folder)
-    # The entropy bonus is small: a large one would first of all teach the policy to be noisy.
-    tuned: dict[str, Any] = {"learning_starts": 0, "learning_rate": 1e-4, "ent_coef": 1e-4, "buffer_size": 200_000}
-    tuned |= {"train_freq": 4, "gradient_steps": 4, "batch_size": 256, "device": "cpu"}
+    tuned: dict[str, Any] = {"learning_starts": 0, "learning_rate": 3e-4, "ent_coef": 0.02, "buffer_size": 200_000}
+    tuned |= {"train_freq": 4, "gradient_steps": 8, "batch_size": 256, "device": "cpu"}
     tuned |= {"target_entropy": -float(facts["actions"])}  # SB3 would ask the environment, which is not there yet
     policy_kwargs = _policy_kwargs(facts, critic="qf")
     model = SAC(StateSACPolicy, None, _init_setup_model=False, policy_kwargs=policy_kwargs, **tuned | settings)
@@ -182,6 +232,7 @@ def make_sac(folder: Path = FOLDER, **settings: Any) -> SAC:
         ):
             own.weight.copy_(weight)
             own.bias.copy_(bias)
+    theirs.actor.remember()
     return model
 
 

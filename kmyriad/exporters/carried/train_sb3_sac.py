@@ -17,7 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20_000, help="environment steps")
     parser.add_argument("--envs", type=int, default=4, help="copies of the environment")
-    parser.add_argument("--critic-first", type=int, default=8_000, help="steps in which only the critics learn")
+    parser.add_argument("--critic-first", type=int, default=5_000, help="steps in which only the critics learn")
     arguments = parser.parse_args()
     facts = read_facts()
 
