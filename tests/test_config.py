@@ -426,10 +426,10 @@ def test_presets_of_jumpstarts_are_valid(name, init):
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("method", METHODS)
 def test_one_recipe_for_every_environment_and_number_of_agents(name, method):
-    """But for what the numbers of replicas come to, the paper's rates and a world's own settings."""
+    """But for what the numbers of replicas come to, the paper's rates, a world's own settings and time limit."""
 
     def told(env, agents):
-        free = {"env": "", "env_settings": {}, "agents": 1, "replicas": None, "learning_rate": 1e-3}
+        free = {"env": "", "env_settings": {}, "agents": 1, "replicas": None, "learning_rate": 1e-3, "horizon": 200}
         return with_settings(preset(name, env, agents, method=method), free)
 
     recipes = [told(env, agents) for env in ("ant-empty", "point-maze", "Pusher-v5") for agents in (1, 10, 11, 50)]
