@@ -25,9 +25,14 @@ class Plane:
     seconds_per_step: float | None = None
 
     @property
+    def titles(self) -> tuple[str, ...]:
+        """The names, in words where they are bare columns of the observation."""
+        return tuple(f"observation {name}" if name.isdecimal() else name for name in self.names)
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """`x (m)` and the like, for axes."""
-        return tuple(f"{name} ({unit})" if unit else name for name, unit in zip(self.names, self.units, strict=True))
+        return tuple(f"{name} ({unit})" if unit else name for name, unit in zip(self.titles, self.units, strict=True))
 
     @property
     def cell_words(self) -> str:
@@ -35,7 +40,7 @@ class Plane:
         x, y = self.cell
         if x == y and self.units == ("m", "m"):
             return f"{x:g} m"
-        sides = zip(self.names, self.units, self.cell, strict=False)
+        sides = zip(self.titles, self.units, self.cell, strict=False)
         return " by ".join(f"{side:.3g}{' ' + unit if unit else ''} in {name}" for name, unit, side in sides)
 
 

@@ -81,6 +81,7 @@ def agent_heatmaps(
             cmap=colormaps["viridis_r"],
             norm=norm,
             zorder=2,
+            aspect=axes.get_aspect(),
         )
         axes.set(xlim=extent[:2], ylim=extent[2:])
         _name(axes, agent, count, is_small)

@@ -48,7 +48,7 @@ def pack_ground(plane: Plane, points: NDArray[np.floating]) -> dict[str, Any]:
         "start": [plane.start[0] / per_x, plane.start[1] / per_y],
         "axes": [
             {"name": name, "unit": unit, "per": per}
-            for name, unit, per in zip(plane.names, plane.units, page_scale(plane), strict=False)
+            for name, unit, per in zip(plane.titles, plane.units, page_scale(plane), strict=False)
         ],
         "walls": None if terrain is None else _walls(terrain),
         "relief": None if terrain is None else _relief(terrain, extent),

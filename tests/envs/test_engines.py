@@ -110,8 +110,8 @@ def test_every_episode_has_a_seed_of_its_own():
         ("Swimmer-v5", ("x", "y"), ("x (m)", "y (m)")),
         ("AntMaze_UMaze-v5", ("x", "y", "z"), ("x (m)", "y (m)")),
         ("PointMaze_UMaze-v3", ("x", "y"), ("x (m)", "y (m)")),
-        ("Pendulum-v1", ("0", "1", "2"), ("0", "1")),
-        ("Reacher-v5", tuple(map(str, range(10))), ("0", "1")),
+        ("Pendulum-v1", ("0", "1", "2"), ("observation 0", "observation 1")),
+        ("Reacher-v5", tuple(map(str, range(10))), ("observation 0", "observation 1")),
     ],
 )
 def test_what_is_explored_where_nothing_is_asked_for(env, features, labels):

@@ -118,7 +118,7 @@ def test_other_peoples_environments_are_covered_in_their_features(tmp_path, caps
     facts = evaluated(run, "--figures", str(tmp_path / "figures"))
     assert facts["covered_cells"] >= max(facts["covered_cells_per_agent"])
     assert facts["features"] == ["0", "1"]
-    assert "Covered cells of 1 in 0 by 1 in 1:" in capsys.readouterr().out
+    assert "Covered cells of 1 in observation 0 by 1 in observation 1:" in capsys.readouterr().out
     drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
     assert drawn == {"walk-entropy", "walk-kl", "walk-agents", "walk-visitation"}
 

@@ -87,13 +87,13 @@ def test_other_peoples_environments_have_maps_of_their_features(tmp_path):
     assert shown["missing"] == []
     assert len(shown["agents"]) == 2
     position, velocity = shown["ground"]["axes"]
-    assert (position["name"], position["unit"]) == ("0", "")
+    assert (position["name"], position["unit"]) == ("observation 0", "")
     assert (position["per"], velocity["per"]) == (pytest.approx(1.8 / 20), pytest.approx(0.14 / 20))
     assert shown["goal_radius"] == 1  # pages count in cells where a cell is no square
     low, high = shown["ground"]["extent"][:2]
     assert low * position["per"] < -0.5 < high * position["per"]
     assert shown["ground"]["walls"] is shown["ground"]["relief"] is None
-    assert "cells of 0.09 in 0 by 0.007 in 1" in " ".join(shown["summary"])
+    assert "cells of 0.09 in observation 0 by 0.007 in observation 1" in " ".join(shown["summary"])
 
 
 def test_a_single_feature_has_a_map_with_one_axis(tmp_path):
@@ -101,7 +101,7 @@ def test_a_single_feature_has_a_map_with_one_axis(tmp_path):
         "MountainCarContinuous-v0", features=("0",), out=tmp_path / "car", total_steps=ITERATION, **TINY
     )
     shown = section.section_of(run, episodes=4)
-    assert [axis["name"] for axis in shown["ground"]["axes"]] == ["0"]
+    assert [axis["name"] for axis in shown["ground"]["axes"]] == ["observation 0"]
     assert shown["missing"] == []
 
 

@@ -100,7 +100,7 @@ def test_environments_of_others_have_no_world():
     assert (replicas.world, replicas.symmetries) == (None, ())
     assert replicas.features == ("0", "1")
     assert replicas.feature_scale == (0.0, 0.0)
-    assert replicas.plane.labels == ("0", "1")
+    assert replicas.plane.labels == ("observation 0", "observation 1")
 
 
 @SAVABLE_OR_NOT
