@@ -94,11 +94,15 @@ class Replica:
         features = sum(len(term.features) for term in terms)
         self.layout = Layout(flat_space(self.space).shape[0], features)
         self._solved = False
+        self._warnings: NDArray[np.int32] | None = None
+        """MuJoCo's counters, live."""
 
     def reset(self, seed: int | None, row: NDArray[np.float64]) -> None:
         """Begin an episode and write what is seen into `row`, as what follows."""
         observation, _ = self.env.reset(seed=seed)
         self._solved = False
+        if self._simulator is not None:  # which may have new data after a reset
+            self._warnings = data_of(self._simulator).warning.number
         row[self.layout.following] = self._flat(observation)
 
     def step(self, action: NDArray[Any], last: bool, next_seed: int | None, row: NDArray[np.float64]) -> None:
@@ -117,7 +121,7 @@ class Replica:
             terminated = terminated or (is_there and self._goal.ends)
         self._solved |= bool(success)
         done = terminated or truncated or last
-        is_broken = self._simulator is not None and bool(data_of(self._simulator).warning.number[DIVERGED].any())
+        is_broken = any(self._warnings[kind] for kind in DIVERGED) if self._warnings is not None else False
         row[flags:] = reward, terminated, done, NOT_TOLD if success is None else self._solved, is_broken
         if done:
             self.reset(next_seed, row)
