@@ -86,9 +86,11 @@ class MultiAgentNetwork(nn.Module):
         """(m, inputs, outputs), common + code_rate * sum over j of c_j D_j; or the agents' own."""
         if self.codes is None:
             return self.get_parameter(name)
-        common, by_code = self.get_parameter(f"common_{name}"), self.get_parameter(f"code_{name}")
-        differing = (self.codes @ by_code.flatten(1)).view(self.agents, *common.shape[1:])
-        return torch.add(common, differing, alpha=self.code_rate)
+        layer: Tensor = self.get_parameter(f"common_{name}")
+        # Number by number: a matrix product would be rounded differently by another number of threads.
+        for number, by_code in zip(self.codes.T, self.get_parameter(f"code_{name}"), strict=True):
+            layer = torch.addcmul(layer, number[:, None, None], by_code[None], value=self.code_rate)
+        return layer
 
 
 VALUE_GAIN = 0.1

@@ -7,6 +7,7 @@ import torch
 from torch.distributions import Categorical, Independent, Normal
 
 from kmyriad.errors import UsageError
+from kmyriad.population.codes import agent_codes
 from kmyriad.population.distributions import action_spec
 from kmyriad.population.population import AgentPolicy, Population
 from tests.conftest import are_one_policy
@@ -184,3 +185,33 @@ def test_a_plain_policy_is_of_one_agent():
 def test_an_agent_out_of_range_is_refused():
     with pytest.raises(UsageError, match="agent must be between 0 and 2; got 3"):
         population().agent(3)
+
+
+def test_gradients_do_not_depend_on_the_number_of_threads():
+    """Not at the default's sizes either, where products are large enough to be shared out."""
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            generator = torch.Generator().manual_seed(1)
+            codes = torch.from_numpy(agent_codes(10, 2))
+            population = Population(
+                10,
+                62,
+                action_spec(gymnasium.spaces.Box(-1, 1, (8,))),
+                trunk_hidden=(256, 128),
+                agent_hidden=64,
+                activation="elu",
+                codes=codes,
+            )
+            with torch.no_grad():
+                for parameter in population.parameters():
+                    parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+            policy = population(torch.randn(10, 63, 62, generator=generator))
+            log_probs = policy.log_prob(torch.randn(policy.mean.shape, generator=generator))
+            (log_probs * torch.randn(log_probs.shape, generator=generator)).sum().backward()
+            found.append([log_probs.detach(), *(parameter.grad for parameter in population.parameters())])
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
