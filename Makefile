@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow lint docs figures bench bench-jumpstart bench-learning setup clean
+.PHONY: demo test test-slow lint docs figures bench bench-environments bench-jumpstart bench-learning setup clean
 
 demo: setup ## explore without reward, jump-start an agent to a goal, write a page (again: goes on where it was)
 	$(BIN)/python examples/demo.py
@@ -38,6 +38,10 @@ bench: $(VENV)/.bench ## compare speeds; writes benchmarks/results/
 bench-jumpstart: setup ## jump-starts against baselines, three seeds and goals: an hour or two, resumable
 	mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/jumpstart.py --json benchmarks/results/jumpstart.json --pictures pictures
+
+bench-environments: $(VENV)/.bench ## learning, goals and speed in other people's environments: hours, resumable
+	mkdir -p benchmarks/results
+	$(BIN)/python benchmarks/environments.py --json benchmarks/results/environments.json
 
 bench-learning: setup ## learning curves of all update rules in all worlds, three seeds: hours, resumable
 	mkdir -p benchmarks/results

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import imageio_ffmpeg
+from PIL import Image
 
 import kmyriad as km
 
@@ -68,6 +69,7 @@ def cells(arguments: argparse.Namespace, settings: dict[str, Any]) -> list[float
 def save(figure: Any, path: Path) -> None:
     png, svg = km.figures.save(figure, path)
     svg.unlink()
+    Image.open(png).convert("RGB").quantize(256).save(png, optimize=True)  # a third of the size, and looks the same
     print(png)
 
 

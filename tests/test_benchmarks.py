@@ -233,3 +233,14 @@ def test_studys_variants_are_settings_of_pretraining(benchmark, monkeypatch, tmp
         config = with_settings(PretrainConfig(), plain)  # refuses what is no setting
         steps = config.run.checkpoint_every * config.rollouts.steps_per_iteration
         assert 0 <= steps - 250_000 < config.rollouts.steps_per_iteration, "one checkpoint, at the end"
+
+
+def test_environments_are_learned_in_and_measured_before_and_after(tmp_path, benchmark):
+    environments = benchmark("environments")
+    settings = {"env": "Pendulum-v1", "agents": 2, "replicas": 8, "horizon": 20, "total_steps": 400, "seed": 0}
+    found = environments.train_and_measure(tmp_path / "run", settings)
+    assert found == environments.train_and_measure(tmp_path / "run", settings), "what is done is not done again"
+    rows = {"Pendulum-v1-ten-0": found, "Pendulum-v1-one-0": found}
+    figures = environments.tell(rows, ["Pendulum-v1"], [0])
+    assert figures["gain_Pendulum-v1"] == pytest.approx(found["after"]["entropy"] - found["before"]["entropy"])
+    assert figures["agents_vs_one"] == 0

@@ -67,13 +67,18 @@ def measure(visits: Visits, cell: tuple[float, float], seed: int = 0, scale: Seq
 
 
 def decomposition(
-    visits: Visits, k: int, entropy: float, starts: NDArray[np.float32], rng: np.random.Generator
+    visits: Visits,
+    k: int,
+    entropy: float,
+    starts: NDArray[np.float32],
+    rng: np.random.Generator,
+    points: int = INFORMATION_POINTS,
 ) -> dict[str, float | None]:
     """What the entropy H(s) is made of, and what its neighbours are; `starts` (n, f) are states that episodes begin in.
 
     `information` is I(s; agent), at least, and `entropy_within_agents` H(s | agent), at most: the two make the entropy.
     """
-    told = information(visits.features, visits.valid, INFORMATION_POINTS, rng)
+    told = information(visits.features, visits.valid, points, rng)
     start = starts.mean(axis=0) if len(starts) else None
     return {
         "information": told,

@@ -27,6 +27,9 @@ numbers of different iterations compare and cost little. Both depend on the numb
 POINTS_IN_XY = 100_000
 """The entropy in x and y is estimated on at most this many particles: it is only looked at, never maximised."""
 
+INFORMATION_POINTS = 5_000
+"""What a state tells about its agent is estimated on this many particles: it is only looked at."""
+
 STILL = 0.01
 """An agent counts as standing still when its replicas roam less than this part of what the median agent's do."""
 
@@ -59,7 +62,7 @@ def iteration_metrics(
         whole, _ = scaled_visits(_whole(pool), config.world.feature_scale)
         newest = whole.features[:, :, -trajectory.valid.shape[2] :]
         starts = newest[(trajectory.episode_steps == 0) & trajectory.valid]
-        row |= decomposition(whole, k, rewards.entropy, starts, rng)
+        row |= decomposition(whole, k, rewards.entropy, starts, rng, INFORMATION_POINTS)
         row |= _position_metrics(pool, k, cell, rng)
     return row
 
