@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument(
         "--pretrain-steps", type=int, default=1_000_000, help="environment steps without reward (default: %(default)s)"
     )
-    parser.add_argument("--steps", type=int, default=500_000, help="of each jump-start (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=1_000_000, help="of each jump-start (default: %(default)s)")
     arguments = parser.parse_args()
     folder = arguments.folder
     km.say("1 of 4: ten Ants explore together, without reward", style="bold")
