@@ -6,8 +6,11 @@ the middle of their episodes, these are played again. Where an environment does 
 """
 
 import os
+import signal
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -129,13 +132,11 @@ class GymEngine:
         self._action_size = action_size(known.action_space)
         processes = _processes(spread, count, known.seconds, threads)
         self._per_chunk = -(-count // processes)
-        chunks = [
-            partial(Chunk, make, known.terms, goal, self._layout, self._action_size, self._per_chunk, count, index)
-            for index in range(-(-count // self._per_chunk))
-        ]
+        chunk = partial(Chunk, make, known.terms, goal, self._layout, self._action_size, self._per_chunk, count)
+        chunks = [partial(chunk, index) for index in range(-(-count // self._per_chunk))]
         self._chunks: Chunk | AsyncVectorEnv
         if len(chunks) == 1:
-            self._chunks = chunks[0]()
+            self._chunks = chunk(0, is_alone=False)
         else:
             self._chunks = AsyncVectorEnv(chunks, copy=False, autoreset_mode=AutoresetMode.DISABLED)
         self._rows = np.zeros((len(chunks) * self._per_chunk, self._layout.width))
@@ -155,7 +156,7 @@ class GymEngine:
         sent[:, :size] = actions.reshape(self.count, size)
         sent[:, size], sent[:, size + 1] = last, self._next_seeds
         self._remember(sent[:, :size])
-        rows = self._exchange(sent)
+        rows = self._exchange()
         layout, flags = self._layout, self._layout.flags
         done = rows[:, flags + DONE] > 0
         self._age += 1
@@ -201,7 +202,7 @@ class GymEngine:
             at = np.where(moving, step - (ages.max() - ages), 0)
             sent[:, : self._action_size] = actions[np.arange(self.count), at]
             sent[:, self._action_size], sent[:, self._action_size + 1] = np.where(moving, 0, PAUSED), 0
-            self._exchange(sent)
+            self._exchange()
         seen = self._rows[: self.count, self._layout.following].astype(np.float32)
         return bool(np.array_equal(seen, state["seen"], equal_nan=True))
 
@@ -211,20 +212,26 @@ class GymEngine:
         return self._chunks.pictures()
 
     def close(self) -> None:
-        self._chunks.close()
+        try:
+            with warnings.catch_warnings(action="ignore"):  # Gymnasium's words about a step that was interrupted
+                self._chunks.close()
+        except (EOFError, ConnectionError):  # of one that has ended already
+            self._chunks.close(terminate=True)
 
     def _restart(self) -> NDArray[np.float32]:
         """Reset all replicas with the seeds of their episodes."""
         seeds = np.zeros(len(self._rows), np.int64)
         seeds[: self.count] = [episode_seed(self._seed, *which) for which in enumerate(self._episode.tolist())]
         self._draw_seeds(np.arange(self.count))
-        self._receive(self._chunks.reset(options={"seeds": seeds}))
+        with _alive():
+            self._receive(self._chunks.reset(options={"seeds": seeds}))
         return self._rows[: self.count, self._layout.following].astype(np.float32)
 
-    def _exchange(self, sent: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(n, width), what a step of every replica gave for what was `sent` to it (n, action and two numbers more)."""
-        everyone = self._sent.reshape(-1, self._per_chunk, sent.shape[1])
-        rows, *_, info = self._chunks.step(everyone[0] if isinstance(self._chunks, Chunk) else everyone)
+    def _exchange(self) -> NDArray[np.float64]:
+        """(n, width), what a step of every replica gave for what is to be sent to it."""
+        sent = self._sent.reshape(-1, self._per_chunk, self._sent.shape[1])
+        with _alive():
+            rows, *_, info = self._chunks.step(sent[0] if isinstance(self._chunks, Chunk) else sent)
         self._receive((rows, info))
         return self._rows[: self.count]
 
@@ -251,6 +258,18 @@ class GymEngine:
         self._actions[np.arange(self.count), self._age] = actions
 
 
+@contextmanager
+def _alive() -> Iterator[None]:
+    """Tell in one sentence if a process with replicas has ended, as the system does when memory runs out."""
+    try:
+        yield
+    except (EOFError, ConnectionError) as error:
+        raise TrainingStoppedError(
+            "a process with replicas of the environment has ended; see that there is memory enough, or use engine"
+            " serial, and resume from the last checkpoint"
+        ) from error
+
+
 PAUSED = 2.0
 """In place of whether a step is the last: this replica takes none."""
 
@@ -271,7 +290,10 @@ class Chunk(gymnasium.Env[NDArray[np.float64], NDArray[np.float64]]):
         size: int,
         count: int,
         index: int,
+        is_alone: bool = True,
     ) -> None:
+        self._is_alone = is_alone
+        """Whether it has a process of its own."""
         self._make = partial(Replica, make, terms, goal)
         self._first, self._size, self._count = index * size, size, count
         self._replicas: list[Replica] = []
@@ -285,6 +307,8 @@ class Chunk(gymnasium.Env[NDArray[np.float64], NDArray[np.float64]]):
     ) -> tuple[NDArray[np.float64], dict[str, Any]]:
         assert options is not None
         if not self._replicas:
+            if self._is_alone:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
             with silenced():
                 self._replicas = [self._make() for _ in range(min(self._size, self._count - self._first))]
         self._steps[:] = 0
@@ -313,7 +337,7 @@ class Chunk(gymnasium.Env[NDArray[np.float64], NDArray[np.float64]]):
         """What each replica's own `render` draws."""
         return [replica.env.render() for replica in self._replicas]  # type: ignore[misc]
 
-    def close(self) -> None:
+    def close(self, **_: Any) -> None:
         for replica in self._replicas:
             replica.env.close()
 

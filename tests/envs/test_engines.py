@@ -1,6 +1,10 @@
 """Other people's environments: what they do here is what they do by themselves, in any number of processes."""
 
+import os
+import signal
+import subprocess
 import sys
+import time
 import warnings
 
 import gymnasium
@@ -413,3 +417,34 @@ def test_a_robot_that_mujoco_put_back_to_its_start_is_broken():
     outcome = engine.step(np.zeros((2, 3), np.float32), NO_LIMIT)
     assert outcome.broken.tolist() == [False, True]
     assert np.isfinite(outcome.observation).all()
+
+
+def test_a_process_that_is_killed_is_one_sentence_and_leaves_none_behind():
+    engine = make_engine(walk_env.CONTINUOUS, 4, horizon=100, engine="processes")
+    engine.start(0)
+    still, last = np.zeros((4, 2), np.float32), np.zeros(4, bool)
+    engine.step(still, last)
+    killed, other = engine._chunks.processes
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.join()
+    with pytest.raises(TrainingStoppedError, match="a process with replicas of the environment has ended"):
+        engine.step(still, last)
+    engine.close()
+    other.join(10)
+    assert not other.is_alive()
+
+
+def test_an_interrupt_ends_processes_without_a_word_of_theirs(tmp_path):
+    command = [sys.executable, "-m", "kmyriad", "pretrain", "Hopper-v5", "--engine", "processes", "--replicas", "10"]
+    command += ["--total-steps", "100000000", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, text=True)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    for _ in range(600):
+        if metrics.exists() and metrics.stat().st_size:
+            break
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    told = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in told
+    assert told.rstrip().endswith("kmyriad: stopped; go on with the same --out and --resume")
