@@ -7,25 +7,15 @@ from functools import cached_property
 from typing import Any
 
 import gymnasium
-import mujoco
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, flatten, flatten_space
 from numpy.typing import NDArray
 
 from kmyriad.envs.features import Seen, Term, data_of, find_simulator, merged, read_terms
+from kmyriad.envs.vector_env import DIVERGED_WARNINGS
 from kmyriad.errors import UsageError
 
 Env = gymnasium.Env[Any, Any]
-
-DIVERGED = [
-    int(warning)
-    for warning in (
-        mujoco.mjtWarning.mjWARN_BADQPOS,
-        mujoco.mjtWarning.mjWARN_BADQVEL,
-        mujoco.mjtWarning.mjWARN_BADQACC,
-    )
-]
-"""After these MuJoCo has put the robot back to its start, in the middle of an episode."""
 
 NOT_TOLD = -1.0
 
@@ -121,7 +111,8 @@ class Replica:
             terminated = terminated or (is_there and self._goal.ends)
         self._solved |= bool(success)
         done = terminated or truncated or last
-        is_broken = any(self._warnings[kind] for kind in DIVERGED) if self._warnings is not None else False
+        # After these MuJoCo has put the robot back to its start, in the middle of an episode.
+        is_broken = any(self._warnings[kind] for kind in DIVERGED_WARNINGS) if self._warnings is not None else False
         row[flags:] = reward, terminated, done, NOT_TOLD if success is None else self._solved, is_broken
         if done:
             self.reset(next_seed, row)

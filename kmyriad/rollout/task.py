@@ -1,6 +1,6 @@
 """A task: a goal in an environment, or the reward that it has of its own."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from kmyriad.config import Engine, JumpstartConfig
@@ -21,7 +21,7 @@ class Task:
     """None for the environment's own."""
     goal_names: tuple[str, ...] = ()
     """Features that the goal is a point in; empty for the first ones."""
-    features: tuple[str, ...] = field(default=())
+    features: tuple[str, ...] = ()
     """That were explored; empty for the environment's default."""
     engine: Engine = "auto"
 
