@@ -257,8 +257,8 @@ def test_ranks_agree_with_the_full_episodes(show, tmp_path):
     goals = rng.uniform(-5, 5, (40, 2)).tolist()
     found = page.evaluate(
         """(goals) => {
-          const packed = JSON.parse(document.getElementById("data").textContent).runs[0].paths;
-          const paths = unpackPaths(packed);
+          const { paths: packed, ground } = JSON.parse(document.getElementById("data").textContent).runs[0];
+          const paths = unpackPaths(packed, ground);
           return [packed.steps.length, goals.map(([x, y]) => rankAgents(paths, { x, y }, 1))];
         }""",
         goals,
@@ -273,6 +273,23 @@ def test_ranks_agree_with_the_full_episodes(show, tmp_path):
             assert fewest[agent] <= standing["successes"] <= most[agent]
             assert standing["closest"] == pytest.approx(distance[agent].min(axis=1).mean(), abs=0.12)
         assert [s["successes"] for s in standings] == sorted((s["successes"] for s in standings), reverse=True)
+
+
+def test_a_single_feature_is_drawn_over_time_and_picked_at_any_height(show, tmp_path):
+    xy = walks([0, 180], speeds=[0.01, 0.01])
+    xy[..., 1] = 0
+    page = show([made_up_run(tmp_path / "car", xy, env="MountainCarContinuous-v0", features=("0",))])
+    heights = page.evaluate(
+        """() => {
+          const { paths, ground } = JSON.parse(document.getElementById("data").textContent).runs[0];
+          return [Array.from(unpackPaths(paths, ground).height).slice(0, paths.steps.length), ground.extent];
+        }"""
+    )
+    (first, *_, last), extent = heights
+    assert first < last == pytest.approx(extent[3], abs=1e-5)
+    click(page, 5, extent[3] * 0.9)  # the page counts in cells, of 0.09 each
+    assert [(agent, often) for agent, often, _ in ranking(page)][0] == (0, "4 of 4 episodes")
+    assert page.locator(".command code").inner_text().endswith("--goal 0.45")
 
 
 def test_hostile_names_and_settings_stay_text(show, tmp_path):

@@ -92,7 +92,7 @@ function placeKind(ground, point) {
 function drawPath(context, view, paths, agent, episode, end) {
   const begin = firstPoint(paths, agent, episode);
   context.beginPath();
-  for (let i = begin; i < begin + end; i++) context.lineTo(view.px(paths.x[i]), view.py(paths.y[i]));
+  for (let i = begin; i < begin + end; i++) context.lineTo(view.px(paths.x[i]), view.py(paths.height[i]));
   context.stroke();
 }
 
@@ -110,7 +110,7 @@ function drawAllPaths(context, view, paths, agents) {
 }
 
 function drawStart(context, view, ground) {
-  const x = view.px(ground.start[0]), y = view.py(ground.start[1]);
+  const x = view.px(ground.start[0]), y = ground.axes.length > 1 ? view.py(ground.start[1]) : view.py(view.extent[2]) - 8;
   for (const [colour, width] of [["#ffffff", 5], ["#000000", 2]]) {
     context.strokeStyle = colour;
     context.lineWidth = width;
@@ -123,7 +123,9 @@ function drawStart(context, view, ground) {
   }
 }
 
-function drawGoal(context, view, goal, radius) {
+// A circle, or a band where there is one axis only.
+function drawGoal(context, view, goal, radius, ground) {
+  if (ground.axes.length < 2) return drawBand(context, view, goal.x, radius);
   const x = view.px(goal.x), y = view.py(goal.y);
   context.beginPath();
   context.arc(x, y, Math.max(3, radius * view.scale), 0, 2 * Math.PI);
@@ -140,6 +142,14 @@ function drawGoal(context, view, goal, radius) {
   context.fill();
 }
 
+function drawBand(context, view, x, radius) {
+  const [, , bottom, top] = view.extent, half = Math.max(1.5, radius * view.scale);
+  context.fillStyle = "rgba(255, 255, 255, 0.55)";
+  context.fillRect(view.px(x) - half, view.py(top), 2 * half, view.py(bottom) - view.py(top));
+  context.fillStyle = "#000000";
+  for (const side of [-half, half]) context.fillRect(view.px(x) + side - 0.75, view.py(top), 1.5, view.py(bottom) - view.py(top));
+}
+
 function drawAxes(context, view, axes) {
   const [left, right, bottom, top] = view.extent;
   context.strokeStyle = context.fillStyle = cssColour("soft");
@@ -154,10 +164,9 @@ function drawAxes(context, view, axes) {
     context.fillText(formatNumber(value, axes[0].per), x, below + 7);
   }
   context.fillText(axisLabel(axes[0]), view.px((left + right) / 2), below + 24);
-  if (axes.length < 2) return;
   context.textAlign = "right";
   context.textBaseline = "middle";
-  for (const value of roundTicks(bottom * axes[1].per, top * axes[1].per)) {
+  for (const value of axes.length > 1 ? roundTicks(bottom * axes[1].per, top * axes[1].per) : []) {
     const y = view.py(value / axes[1].per);
     context.fillRect(view.px(left) - 4, y - 0.5, 4, 1);
     context.fillText(formatNumber(value, axes[1].per), view.px(left) - 7, y);
@@ -166,7 +175,7 @@ function drawAxes(context, view, axes) {
   context.translate(8, view.py((bottom + top) / 2));
   context.rotate(-Math.PI / 2);
   context.textAlign = "center";
-  context.fillText(axisLabel(axes[1]), 0, 0);
+  context.fillText(axes.length > 1 ? axisLabel(axes[1]) : "first step to last", 0, 0);
   context.restore();
 }
 

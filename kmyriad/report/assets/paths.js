@@ -1,7 +1,8 @@
 // Stored episodes: unpacked, and asked how often and how soon they come to a goal.
 
-// x and y are metres, point after point, episode after episode, agent after agent.
-function unpackPaths(packed) {
+// x and y are metres, point after point, episode after episode, agent after agent. `height` is where lines are drawn: at
+// y, or, where the ground has one axis only, at the time, from the first step below to the last above.
+function unpackPaths(packed, ground) {
   const grid = new Int16Array(decodeBase64(packed.xy));
   const points = packed.steps.length;
   const x = new Float32Array(grid.length / 2);
@@ -10,7 +11,10 @@ function unpackPaths(packed) {
     x[i] = packed.origin[0] + packed.scale * grid[2 * i];
     y[i] = packed.origin[1] + packed.scale * grid[2 * i + 1];
   }
-  return { agents: packed.agents, episodes: packed.episodes, steps: packed.steps, points, x, y };
+  const [, , bottom, top] = ground.extent, last = packed.steps[points - 1];
+  const atTime = (_, i) => bottom + ((top - bottom) * packed.steps[i % points]) / last;
+  const height = ground.axes.length > 1 ? y : Float32Array.from(y, atTime);
+  return { agents: packed.agents, episodes: packed.episodes, steps: packed.steps, points, x, y, height };
 }
 
 function firstPoint(paths, agent, episode) {

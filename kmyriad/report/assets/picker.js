@@ -65,8 +65,8 @@ function drawPicker(canvas, run, paths, state) {
   clipToMap(context, view, () => {
     if (goal) drawRanking(context, view, run, paths, ranking, state.only);
     drawStart(context, view, run.ground);
-    if (goal) drawGoal(context, view, goal, run.goal_radius);
-    if (state.cursor) drawGoal(context, view, state.cursor, run.goal_radius);
+    if (goal) drawGoal(context, view, goal, run.goal_radius, run.ground);
+    if (state.cursor) drawGoal(context, view, state.cursor, run.goal_radius, run.ground);
   });
 }
 
@@ -98,7 +98,8 @@ function rounded(point, run) {
   const [left, right, bottom, top] = run.ground.extent;
   const digits = run.goal_radius >= 0.5 ? 1 : 2;
   const clamp = (value, low, high) => Number(Math.min(high, Math.max(low, value)).toFixed(digits));
-  return { x: clamp(point.x, left, right), y: clamp(point.y, bottom, top) };
+  // Where there is one axis only, every height on the map is the same point.
+  return { x: clamp(point.x, left, right), y: run.ground.axes.length > 1 ? clamp(point.y, bottom, top) : 0 };
 }
 
 function steer(event, run, state, pick, redraw) {

@@ -20,7 +20,7 @@ function overview(run, isAlone) {
 }
 
 function populationMaps(run) {
-  const paths = unpackPaths(run.paths);
+  const paths = unpackPaths(run.paths, run.ground);
   const explorer = make("div", { class: "part" }, make("h3", {}, "Where the agents go"), goalPicker(run, paths));
   const maps = run.agents.map((agent, index) => agentMap(run, paths, agent, index));
   const many = run.agents.length > 12 ? "agents many" : "agents";
@@ -62,7 +62,7 @@ function agentMap(run, paths, agent, index) {
 function attemptMaps(run) {
   const goal = { x: run.goal[0], y: run.goal[1] };
   const maps = run.attempts.map((attempt) => {
-    const paths = unpackPaths(attempt.paths);
+    const paths = unpackPaths(attempt.paths, run.ground);
     const canvas = mapCanvas(run, AXES, `Map ${attempt.title} training`, (context, view) => {
       context.strokeStyle = cssColour("accent");
       context.lineWidth = 1;
@@ -72,7 +72,7 @@ function attemptMaps(run) {
       }
       context.globalAlpha = 1;
       drawStart(context, view, run.ground);
-      drawGoal(context, view, goal, run.goal_radius);
+      drawGoal(context, view, goal, run.goal_radius, run.ground);
     });
     const reached = `${Math.round(100 * attempt.success)} % of ${attempt.episodes} fresh episodes reach the goal`;
     return make("figure", { class: "map" }, make("div", { class: "agent-title" }, `${attempt.title} training`), canvas, make("figcaption", {}, reached));
@@ -85,7 +85,7 @@ function goalMap(run) {
   const goal = { x: run.goal[0], y: run.goal[1] };
   const canvas = mapCanvas(run, AXES, "Map with the goal", (context, view) => {
     drawStart(context, view, run.ground);
-    drawGoal(context, view, goal, run.goal_radius);
+    drawGoal(context, view, goal, run.goal_radius, run.ground);
   });
   const caption = `The goal, (${pointWords(run.ground, goal).join(", ")}), with its radius of ${radiusWords(run)}. The cross is the start.`;
   return make("figure", { class: "part map alone" }, make("h3", {}, "The goal"), canvas, make("figcaption", {}, caption));
