@@ -62,8 +62,8 @@ GOALS = {
     "Swimmer-v5": {"x": -2.0, "y": -2.0},
     "AntMaze_UMaze-v5": {"x": 4.0, "y": 4.0},
 }
-"""Far enough that plain PPO does not come to them in as many steps. Placed at the rim of what populations of seeds 0 and 1
-visit: a cheetah explores backwards, so that none of its agents comes near x = 15."""
+"""Far enough that plain PPO does not come to them in as many steps. Placed at the rim of what populations of seeds 0
+and 1 visit: a cheetah explores backwards, so that none of its agents comes near x = 15."""
 
 EPISODES, SEED = 100, 12_345
 REPLICAS, STEPS_TIMED = 64, 60
