@@ -43,7 +43,7 @@ def _attempt(run: Run, population: Population, plane: Plane, radius: float) -> d
     counts = trajectory.valid & trajectory.in_first_episode & ~solved_before  # the goal is where a way ends
     visits = Visits(trajectory.features, trajectory.xy, counts)
     return {
-        "success": float(trajectory.success.any(axis=-1).mean()),
+        "success": float((trajectory.success & trajectory.in_first_episode).any(axis=-1).mean()),
         "episodes": int(counts.shape[0] * counts.shape[1]),
         "paths": pack_paths(visits, plane, radius),
     }
