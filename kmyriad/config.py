@@ -424,7 +424,10 @@ def with_settings(base: Config, settings: Mapping[str, Any]) -> Config:
 
 
 def config_from_json(content: Mapping[str, Any]) -> PretrainConfig | JumpstartConfig:
-    """The config that `as_json` told; whatever is wrong with it is one sentence."""
+    """The config that `as_json` told; whatever is wrong with it is one sentence.
+
+    A setting that was added since has its default, so that runs and packs of earlier versions stay readable.
+    """
     if content.get("format") != FORMAT:
         raise UsageError(
             f"its settings are of format {content.get('format', 1)!r}, and this kmyriad reads format {FORMAT}; open it"
@@ -447,9 +450,6 @@ def config_from_json(content: Mapping[str, Any]) -> PretrainConfig | JumpstartCo
         for name in told:
             if name not in known:
                 raise UsageError(f"unknown setting {name!r} in block {block.name!r}{nearest_name(str(name), known)}")
-        for name in known:
-            if name not in told:
-                raise UsageError(f"setting {name!r} is missing from block {block.name!r} of the settings")
         blocks[block.name] = kind(**told)
     return made(**blocks)
 

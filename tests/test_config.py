@@ -382,11 +382,12 @@ def test_other_formats_are_refused_in_one_sentence(command, told):
 
 @pytest.mark.parametrize("config", [PretrainConfig(), PretrainConfig(update=TrustRegion()), JumpstartConfig()])
 def test_json_that_is_no_config_is_refused_in_one_sentence(config):
-    """Whatever is taken out of it or put in its place."""
+    """Whatever block is taken out, or put in the place of a block or a setting; a missing setting has its default."""
     good = config.as_json()
     for name in good:
         for value in (None, "x", 3, [], {}):
-            if value != good[name]:
+            is_block_of_defaults = value == {} and isinstance(good[name], dict) and name != "update"
+            if value != good[name] and not is_block_of_defaults:
                 with pytest.raises(UsageError) as caught:
                     config_from_json(good | {name: value})
                 assert "\n" not in str(caught.value)
@@ -394,11 +395,12 @@ def test_json_that_is_no_config_is_refused_in_one_sentence(config):
             continue
         for setting in good[name]:
             less = {other: value for other, value in good[name].items() if other != setting}
-            for block in (
-                less,
-                less | {setting: {"a": {}}} if setting != "env_settings" else less,
-                less | {"other": 1},
-            ):
+            wrong = [less | {"other": 1}]
+            if setting != "env_settings":
+                wrong.append(less | {setting: {"a": {}}})
+            if setting == "rule":
+                wrong.append(less)
+            for block in wrong:
                 with pytest.raises(UsageError) as caught:
                     config_from_json(good | {name: block})
                 assert "\n" not in str(caught.value)

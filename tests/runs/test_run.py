@@ -115,7 +115,6 @@ def test_a_damaged_config_is_one_clear_error(run, content):
         ({"format": 3}, "its settings are of format 3, and this kmyriad reads format 2"),
         ({"command": "train"}, "command must be one of pretrain, jumpstart; got 'train'"),
         ({"world": None}, "the settings must have a block 'world'; got None"),
-        ({"objective": {}}, "setting 'neighbours' is missing from block 'objective'"),
         ({"objective": {"k": 5}}, "unknown setting 'k' in block 'objective'"),
         ({"update": {"rule": "sgd"}}, "unknown update 'sgd'"),
         ({"run": CONFIG.as_json()["run"] | {"seed": -1}}, "seed must be between 0 and"),
@@ -128,6 +127,17 @@ def test_a_config_with_other_settings_than_there_are_is_one_clear_error(run, cha
         open_run(run.path)
     assert str(caught.value).startswith(f"{run.path} cannot be opened: ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("block", [name for name, told in CONFIG.as_json().items() if isinstance(told, dict)])
+def test_a_setting_that_was_added_since_has_its_default(run, block):
+    """As in a run that was stored before there was such a setting."""
+    told = CONFIG.as_json()
+    for name in [name for name in told[block] if name != "rule"]:
+        older = {**told, block: {key: value for key, value in told[block].items() if key != name}}
+        run.config_path.write_text(json.dumps(older))
+        opened, default = open_run(run.path).config.as_json()[block][name], PretrainConfig().as_json()[block][name]
+        assert opened == default
 
 
 def test_a_run_of_the_old_format_is_refused_in_one_sentence(run):
