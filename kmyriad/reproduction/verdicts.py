@@ -368,7 +368,7 @@ CLAIMS = [
         15,
         "at importance weight 1 the weighted estimator is Eq. 1",
         "appendix",
-        "identity to float error",
+        "identity to float error, with weights normalised over the batch (MEPOL's form; as printed it is none)",
         "",
         estimators_agree,
     ),
