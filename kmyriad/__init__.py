@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kmyriad.exporters.pack import pack
     from kmyriad.objective.rewards import Rewards
     from kmyriad.report.page import write_report
+    from kmyriad.reproduction.reproduce import reproduce
     from kmyriad.rollout.collect import Visits
     from kmyriad.runs.progress import say
     from kmyriad.runs.run import Run, list_runs, open_run
@@ -56,6 +57,7 @@ _HOMES = {
     "plane_of": "evaluation.evaluate",
     "play": "evaluation.evaluate",
     "pretrain": "training.pretrain",
+    "reproduce": "reproduction.reproduce",
     "say": "runs.progress",
     "select": "evaluation.selection",
     "sweep": "sweeps.sweep",
@@ -95,6 +97,7 @@ __all__ = [
     "play",
     "presets",
     "pretrain",
+    "reproduce",
     "say",
     "select",
     "sweep",

@@ -30,6 +30,7 @@ ROOMS = [
     "video",
     "report",
     "exporters",
+    "reproduction",
     "cli",
     "__main__",
 ]

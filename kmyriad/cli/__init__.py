@@ -15,6 +15,7 @@ COMMANDS = {
     "jumpstart": ("fine-tune the best agent to a goal with PPO", "jumpstart RUN --goal 6 3"),
     "sweep": ("train many runs: a grid of settings in a file", "sweep sweep.toml"),
     "compare": ("compare runs: means and intervals over seeds", "compare RUN RUN RUN"),
+    "reproduce": ("repeat the paper and judge its claims", "reproduce all --size quick"),
     "video": ("film what agents do", "video RUN --agents 0,3,7"),
     "export": ("write policies for other libraries", "export RUN --to sb3-ppo --goal 6 3"),
     "pack": ("write a run into one file to share", "pack RUN"),
@@ -26,6 +27,7 @@ RESUMED_BY = {
     "pretrain": "the same --out and --resume",
     "jumpstart": "the same --out and --resume",
     "sweep": "the same command",
+    "reproduce": "the same command",
 }
 """How a command goes on that was stopped."""
 

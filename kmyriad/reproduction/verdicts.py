@@ -1,0 +1,375 @@
+"""From numbers per seed to verdicts: each claim of the paper names its rule, a pure function of what was measured.
+
+Groups are compared paired by seed. One is *ahead* of another if the 95 % interval of the mean difference excludes 0 and
+at least three in four seeds agree; otherwise it is not decided.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from kmyriad.evaluation.statistics import Mean, mean_of
+
+Facts = Mapping[str, Mapping[int, float]]
+"""What was measured, such as "entropy/ant-empty/10", by seed."""
+
+WORLDS = ("ant-empty", "ant-maze", "ant-pyramid", "ant-cave")
+BUDGETS = (1, 2, 4, 6, 8)
+"""Trajectories per update in units of the smallest budget: 500, 1000, 2000, 3000 and 4000 in the paper."""
+CLOSE = 0.3
+"""Nats within which entropies count as close."""
+LEVEL = 0.1
+"""Success rates this near count as level."""
+AGREE = 0.75
+"""Part of the seeds that must agree."""
+
+
+class Outcome(StrEnum):
+    CONFIRMED = "confirmed"
+    REFUTED = "refuted"
+    UNDECIDED = "undecided"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule says of the facts."""
+
+    outcome: Outcome
+    ours: str = ""
+    """The numbers that it rests on, in words."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    number: int
+    claim: str
+    paper: str
+    """Where the paper says it, and its numbers."""
+    rule: str
+    """What would confirm or refute it, in words."""
+    target: str
+    """What `kmyriad reproduce` must be asked for; empty if no run is needed."""
+    judge: Callable[[Facts], Finding]
+
+
+def difference(facts: Facts, first: str, second: str) -> Mean | None:
+    """`first` minus `second`, paired by seed; None if they share none."""
+    ours, theirs = facts.get(first, {}), facts.get(second, {})
+    paired = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    return mean_of(paired) if paired else None
+
+
+def ahead(facts: Facts, first: str, second: str) -> int | None:
+    """1 if `first` is ahead of `second`, -1 if it is behind, 0 if that is not decided; None without common seeds."""
+    mean = difference(facts, first, second)
+    if mean is None:
+        return None
+    signs = [np.sign(facts[first][seed] - facts[second][seed]) for seed in facts[first] if seed in facts[second]]
+    if mean.margin is None or abs(mean.mean) <= mean.margin:
+        return 0
+    sign = 1 if mean.mean > 0 else -1
+    return sign if np.mean(np.array(signs) == sign) >= AGREE else 0
+
+
+def side_of(facts: Facts, name: str, bound: float) -> int | None:
+    """1 if the mean of `name` is above `bound` beyond doubt, -1 if below, 0 if not decided, None if not measured."""
+    return ahead({**facts, "bound": dict.fromkeys(facts.get(name, {}), bound)}, name, "bound")
+
+
+def together(signs: Sequence[int | None]) -> Outcome:
+    """Confirmed if all are 1, refuted if any is -1, else undecided; not run if one is missing."""
+    if not signs or None in signs:
+        return Outcome.NOT_RUN
+    if -1 in signs:
+        return Outcome.REFUTED
+    return Outcome.CONFIRMED if all(sign == 1 for sign in signs) else Outcome.UNDECIDED
+
+
+def _orders(*pairs: tuple[str, str]) -> Callable[[Facts], Finding]:
+    """The rule that the first of each pair is ahead of the second."""
+
+    def judge(facts: Facts) -> Finding:
+        return Finding(together([ahead(facts, *pair) for pair in pairs]), _words(facts, pairs))
+
+    return judge
+
+
+def _words(facts: Facts, pairs: Sequence[tuple[str, str]]) -> str:
+    told = []
+    for first, second in pairs:
+        mean = difference(facts, first, second)
+        if mean is not None:
+            told.append(f"{first} - {second}: {mean.text('+.3g')}")
+    return "; ".join(told)
+
+
+def _mean(facts: Facts, name: str) -> float | None:
+    values = [*facts.get(name, {}).values()]
+    return float(np.mean(values)) if values else None
+
+
+def close_to_one(facts: Facts) -> Finding:
+    """Claim 2: |H1 - H10| below CLOSE, and below a third of H1 - H50."""
+    one, ten, fifty = ("entropy/ant-empty/1", "entropy/ant-empty/10", "entropy/ant-empty/50")
+    near, far = difference(facts, one, ten), difference(facts, one, fifty)
+    if near is None or far is None:
+        return Finding(Outcome.NOT_RUN)
+    ours = _words(facts, [(one, ten), (one, fifty)])
+    if near.margin is None or far.margin is None:
+        return Finding(Outcome.UNDECIDED, ours)
+    bound = min(CLOSE, far.mean / 3)
+    if abs(near.mean) + near.margin < bound:
+        return Finding(Outcome.CONFIRMED, ours)
+    is_apart = abs(near.mean) - near.margin > min(CLOSE, (far.mean + far.margin) / 3)
+    return Finding(Outcome.REFUTED if is_apart else Outcome.UNDECIDED, ours)
+
+
+def more_trajectories(facts: Facts) -> Finding:
+    """Claim 5: entropy at equal updates rises with the budget: 4 of 4 or 3 of 4 steps up; refuted below rho 0.7."""
+    means = [_mean(facts, f"budget/{budget}") for budget in BUDGETS]
+    known = [mean for mean in means if mean is not None]
+    if len(known) < len(means):
+        return Finding(Outcome.NOT_RUN)
+    rises = int((np.diff(known) > 0).sum())
+    rho = float(spearmanr(BUDGETS, known).statistic) if len({*known}) > 1 else 0.0
+    ours = f"entropies {', '.join(f'{mean:.2f}' for mean in known)}; {rises} of {len(known) - 1} rise; rho {rho:.2f}"
+    one_seed = min(len(facts[f"budget/{budget}"]) for budget in BUDGETS) < 2
+    if rho < 0.7:
+        return Finding(Outcome.UNDECIDED if one_seed else Outcome.REFUTED, ours)
+    widest = ahead(facts, f"budget/{BUDGETS[-1]}", f"budget/{BUDGETS[0]}")
+    return Finding(Outcome.CONFIRMED if rises >= len(known) - 2 and widest == 1 else Outcome.UNDECIDED, ours)
+
+
+def divergence_grows(facts: Facts) -> Finding:
+    """Claim 6: KL of fifty above that of ten in all worlds, both above the floor of shuffled labels."""
+    pairs = [(f"kl/{world}/50", f"kl/{world}/10") for world in WORLDS]
+    floors = [(f"kl/{world}/{agents}", f"kl_floor/{world}/{agents}") for world in WORLDS for agents in (10, 50)]
+    outcome = together([ahead(facts, *pair) for pair in pairs])
+    above = [ahead(facts, *pair) for pair in floors]
+    if outcome == Outcome.CONFIRMED and not all(sign == 1 for sign in above):
+        outcome = Outcome.UNDECIDED
+    return Finding(outcome, _words(facts, pairs))
+
+
+def level_at_the_end(facts: Facts) -> Finding:
+    """Claim 8: final success of best minus single within LEVEL in every world; refuted if best is ahead by more."""
+    signs: list[int | None] = []
+    pairs = [(f"final/{world}/best", f"final/{world}/single") for world in WORLDS]
+    for pair in pairs:
+        mean = difference(facts, *pair)
+        if mean is None:
+            signs.append(None)
+        elif mean.margin is None:
+            signs.append(0)
+        elif abs(mean.mean) + mean.margin <= LEVEL:
+            signs.append(1)
+        else:
+            signs.append(-1 if mean.mean - mean.margin > LEVEL else 0)
+    return Finding(together(signs), _words(facts, pairs))
+
+
+def gap_narrows(facts: Facts) -> Finding:
+    """Claim 10: one agent is ahead at the end, by less than at a fifth of the long run."""
+    order = [ahead(facts, "long_end/1", f"long_end/{agents}") for agents in (10, 50)]
+    gaps: dict[str, dict[int, float]] = {}
+    for agents in (10, 50):
+        for when in ("fifth", "end"):
+            one, many = facts.get(f"long_{when}/1", {}), facts.get(f"long_{when}/{agents}", {})
+            gaps[f"gap_{when}/{agents}"] = {seed: one[seed] - many[seed] for seed in one if seed in many}
+    pairs = [(f"gap_fifth/{agents}", f"gap_end/{agents}") for agents in (10, 50)]
+    return Finding(together([*order, *(ahead(gaps, *pair) for pair in pairs)]), _words(gaps, pairs))
+
+
+def regions(facts: Facts) -> Finding:
+    """Claim 11: median success of PPO alone above 0.8 inside 4.5 m and below 0.2 outside; refuted beyond 0.5."""
+    inside, outside = ([*facts.get(f"ppo/{where}", {}).values()] for where in ("inside", "outside"))
+    if not inside or not outside:
+        return Finding(Outcome.NOT_RUN)
+    near, far = float(np.median(inside)), float(np.median(outside))
+    ours = f"median success inside {near:.2f}, outside {far:.2f}"
+    if min(len(inside), len(outside)) < 3:
+        return Finding(Outcome.UNDECIDED, ours)
+    if near > 0.8 and far < 0.2:
+        return Finding(Outcome.CONFIRMED, ours)
+    return Finding(Outcome.REFUTED if near < 0.5 or far > 0.5 else Outcome.UNDECIDED, ours)
+
+
+def opposite_ways(facts: Facts) -> Finding:
+    """Claim 12: for both goals two agents succeed by windings of opposite sign, in three seeds at least."""
+    found = [[*facts.get(f"opposite/{goal}", {}).values()] for goal in ("top-right", "top-left")]
+    if not all(found):
+        return Finding(Outcome.NOT_RUN)
+    ours = ", ".join(f"{int(sum(seeds))} of {len(seeds)} seeds" for seeds in found)
+    if all(len(seeds) >= 3 and sum(seeds) >= 3 for seeds in found):
+        return Finding(Outcome.CONFIRMED, ours)
+    is_rare = any(len(seeds) >= 3 and sum(seeds) < len(seeds) / 2 for seeds in found)
+    return Finding(Outcome.REFUTED if is_rare else Outcome.UNDECIDED, ours)
+
+
+def clusters(facts: Facts) -> Finding:
+    """Claim 14: a held-out classifier tells the agent from where it ends, three times as often as chance."""
+    values = facts.get("accuracy/10", {})
+    if not values:
+        return Finding(Outcome.NOT_RUN)
+    ours = f"accuracy {mean_of([*values.values()])}, chance 0.10"
+    if side_of(facts, "accuracy/10", 0.3) == 1:
+        return Finding(Outcome.CONFIRMED, ours)
+    at_chance = side_of(facts, "accuracy/10", 0.1) != 1 and len(values) > 1
+    return Finding(Outcome.REFUTED if at_chance else Outcome.UNDECIDED, ours)
+
+
+def throughput(facts: Facts) -> Finding:
+    """Claim 13: rates are stated beside the paper's; another machine confirms or refutes nothing."""
+    rates = {name.partition("/")[2]: _mean(facts, name) for name in facts if name.startswith("rate/")}
+    told = "; ".join(f"{name}: {rate:,.0f} steps/s" for name, rate in rates.items() if rate is not None)
+    return Finding(Outcome.UNDECIDED if told else Outcome.NOT_RUN, told)
+
+
+def estimators_agree(facts: Facts) -> Finding:
+    """Claim 15: at importance weight 1 the weighted estimator differs from Eq. 1 by float error alone."""
+    error = _mean(facts, "weighted_error")
+    if error is None:
+        return Finding(Outcome.NOT_RUN)
+    return Finding(Outcome.CONFIRMED if error < 1e-5 else Outcome.REFUTED, f"largest difference {error:.1e} nats")
+
+
+def _entropy(world: str, agents: int) -> str:
+    return f"entropy/{world}/{agents}"
+
+
+CLAIMS = [
+    Claim(
+        1,
+        "at a fixed budget one agent has the highest entropy in Empty and Maze",
+        "entropy curves, 4 runs",
+        "H1 ahead of H10 and of H50 at the end, in both worlds; refuted if either is reversed",
+        "entropy-curves",
+        _orders(*((_entropy(w, 1), _entropy(w, m)) for w in ("ant-empty", "ant-maze") for m in (10, 50))),
+    ),
+    Claim(
+        2,
+        "ten agents come close to one",
+        '"close"',
+        "|H1 - H10| < 0.3 nats and < (H1 - H50) / 3 in Empty",
+        "entropy-curves",
+        close_to_one,
+    ),
+    Claim(
+        3,
+        "fifty are slower in Empty",
+        "entropy curves",
+        "steps to a fixed entropy: fifty > ten > one; all with one rate too, as the paper's fifty have 2.5 times it",
+        "entropy-curves",
+        _orders(
+            ("steps/ant-empty/50", "steps/ant-empty/10"),
+            ("steps/ant-empty/10", "steps/ant-empty/1"),
+            ("steps/ant-empty/50-one-rate", "steps/ant-empty/10"),
+        ),
+    ),
+    Claim(
+        4,
+        "fifty are ahead in Pyramid and Cave",
+        "entropy curves",
+        "H50 ahead of H10 and of H1 in both; refuted if behind in either",
+        "entropy-curves",
+        _orders(*((_entropy(w, 50), _entropy(w, m)) for w in ("ant-pyramid", "ant-cave") for m in (10, 1))),
+    ),
+    Claim(
+        5,
+        "more trajectories per update raise the entropy of ten agents",
+        "budget figure: 500, 1k, 2k, 3k, 4k, 4 runs",
+        "rises over at least 3 of 4 steps at equal updates, the most ahead of the fewest; refuted if Spearman < 0.7",
+        "budget",
+        more_trajectories,
+    ),
+    Claim(
+        6,
+        "KL between agents grows from ten to fifty in every world",
+        "Empty .9869 to 1.3337, Maze .5980 to 1.0230, Pyramid .5340 to .8807, Cave .8804 to 1.0432",
+        "KL50 ahead of KL10 in four of four, above the floor of shuffled labels; refuted if behind in any",
+        "kl-table",
+        divergence_grows,
+    ),
+    Claim(
+        7,
+        "PPO from the best of fifty is ahead of a single policy and of random early",
+        "success rates, 300 replicas, 10M steps",
+        "area under success over the first third: best ahead of single ahead of random in four of four",
+        "success-rates",
+        _orders(
+            *(
+                (f"early/{w}/{a}", f"early/{w}/{b}")
+                for w in WORLDS
+                for a, b in (("best", "single"), ("single", "random"))
+            )
+        ),
+    ),
+    Claim(
+        8,
+        "near convergence the single policy is level with the best of fifty",
+        '"comparable"',
+        "final success within 0.1 in four of four; refuted if best is ahead by more in any",
+        "success-rates",
+        level_at_the_end,
+    ),
+    Claim(
+        9,
+        "both pretrained starts beat random within the budget",
+        '"clearly"',
+        "final success of best and of single ahead of random in four of four",
+        "success-rates",
+        _orders(*((f"final/{w}/{init}", f"final/{w}/random") for w in WORLDS for init in ("best", "single"))),
+    ),
+    Claim(
+        10,
+        "over five times the updates in Empty one stays ahead and the gap narrows",
+        "long run, 600M steps",
+        "H1 ahead at the end; its gap to ten and to fifty smaller than at a fifth",
+        "long-run",
+        gap_narrows,
+    ),
+    Claim(
+        11,
+        "PPO alone solves goals within 4.5 m and fails beyond",
+        "median and IQR of 6 runs, 15M steps",
+        "median success > 0.8 inside and < 0.2 outside; refuted if inside < 0.5 or outside > 0.5",
+        "goal-regions",
+        regions,
+    ),
+    Claim(
+        12,
+        "two PointMaze agents reach a goal by opposite ways",
+        "two goals, top right and top left",
+        "both succeed with windings of opposite sign, three seeds, both goals; refuted if in less than half",
+        "point-maze",
+        opposite_ways,
+    ),
+    Claim(
+        13,
+        "120M steps in 40 to 51 minutes, PPO 10M in 25",
+        "39,000 to 55,600 steps/s; PPO 6,250 to 6,700 (GPU)",
+        "rates are stated beside it; another machine decides nothing",
+        "entropy-curves",
+        throughput,
+    ),
+    Claim(
+        14,
+        "agents form clusters of their own",
+        "a picture of ten agents",
+        "a held-out classifier of the agent from its last x, y: accuracy above 3/m; refuted at chance",
+        "diversity",
+        clusters,
+    ),
+    Claim(
+        15,
+        "at importance weight 1 the weighted estimator is Eq. 1",
+        "appendix",
+        "identity to float error, with weights normalised over the batch (MEPOL's form; as printed it is none)",
+        "",
+        estimators_agree,
+    ),
+]
