@@ -218,7 +218,7 @@ def clusters(facts: Facts) -> Finding:
     ours = f"accuracy {mean_of([*values.values()])}, chance 0.10"
     if side_of(facts, "accuracy/10", 0.3) == 1:
         return Finding(Outcome.CONFIRMED, ours)
-    at_chance = side_of(facts, "accuracy/10", 0.1) != 1 and len(values) > 1
+    at_chance = side_of(facts, "accuracy/10", 0.3) == -1 and side_of(facts, "accuracy/10", 0.1) != 1
     return Finding(Outcome.REFUTED if at_chance else Outcome.UNDECIDED, ours)
 
 
@@ -360,7 +360,7 @@ CLAIMS = [
         14,
         "agents form clusters of their own",
         "a picture of ten agents",
-        "a held-out classifier of the agent from its last x, y: accuracy above 3/m; refuted at chance",
+        "a held-out classifier of the agent from its last x, y: accuracy above 3/m; refuted below it and not above chance",
         "diversity",
         clusters,
     ),
