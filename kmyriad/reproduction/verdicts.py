@@ -360,7 +360,7 @@ CLAIMS = [
         14,
         "agents form clusters of their own",
         "a picture of ten agents",
-        "a held-out classifier of the agent from its last x, y: accuracy above 3/m; refuted below it and not above chance",
+        "a held-out classifier of the agent from its last x, y: above 3/m; refuted below it and not above chance",
         "diversity",
         clusters,
     ),
