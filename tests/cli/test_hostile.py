@@ -55,6 +55,7 @@ def commands_on(folder, out):
     yield ["video", run, "--agents", "7"]
     yield ["pretrain", "--out", run, "--resume"]
     yield ["jumpstart", "--out", run, "--resume"]
+    yield ["reproduce", run, "--out", str(out / "paper")]  # takes names of figures, and a run is none
 
 
 def answer(arguments):

@@ -177,18 +177,30 @@ def records_in(path):
         length, kind = struct.unpack_from("<HB", data, at + 4)
         record += data[at + 7 : at + 7 + length]
         at += 7 + length
+        if at > len(data):  # not written to its end yet
+            return
         if kind in (1, 4):  # whole, or the last piece
             yield record
             record = b""
 
 
-def kept_by_wandb(run):
-    """What it would send, session by session: (id, project, settings, {iteration: numbers})."""
+def finished_records(path):
+    """What is in a file of its; it goes on writing for a moment after a session is finished."""
     from wandb.proto.wandb_internal_pb2 import Record
 
+    for _ in range(100):
+        records = [Record.FromString(data) for data in records_in(path)]
+        if any(record.HasField("exit") for record in records):
+            return records
+        time.sleep(0.1)
+    return records
+
+
+def kept_by_wandb(run):
+    """What it would send, session by session: (id, project, settings, {iteration: numbers})."""
     sessions = []
     for path in sorted(run.path.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime_ns):
-        records, rows = [Record.FromString(data) for data in records_in(path)], {}
+        records, rows = finished_records(path), {}
         for record in records:
             row = {(item.key or item.nested_key[0]): json.loads(item.value_json) for item in record.history.item}
             if row:
