@@ -450,7 +450,8 @@ def config_from_json(content: Mapping[str, Any]) -> PretrainConfig | JumpstartCo
         for name in told:
             if name not in known:
                 raise UsageError(f"unknown setting {name!r} in block {block.name!r}{nearest_name(str(name), known)}")
-        blocks[block.name] = kind(**told)
+        default: Any = block.default if type(block.default) is kind else kind()
+        blocks[block.name] = dataclasses.replace(default, **told)
     return made(**blocks)
 
 

@@ -381,6 +381,12 @@ def test_other_formats_are_refused_in_one_sentence(command, told):
 
 
 @pytest.mark.parametrize("config", [PretrainConfig(), PretrainConfig(update=TrustRegion()), JumpstartConfig()])
+def test_settings_that_are_missing_have_the_defaults_of_their_command(config):
+    bare = config.as_json() | {"update": {"rule": config.as_json()["update"]["rule"]}, "run": {}}
+    assert config_from_json(bare) == config
+
+
+@pytest.mark.parametrize("config", [PretrainConfig(), PretrainConfig(update=TrustRegion()), JumpstartConfig()])
 def test_json_that_is_no_config_is_refused_in_one_sentence(config):
     """Whatever block is taken out, or put in the place of a block or a setting; a missing setting has its default."""
     good = config.as_json()
