@@ -20,7 +20,7 @@ FORMAT = 2
 
 Activation = Literal["elu", "relu"]
 Init = Literal["best", "single", "random", "policy"]
-Engine = Literal["auto", "serial", "processes", "vector"]
+Engine = Literal["auto", "serial", "processes", "vector", "warp"]
 
 Count = Annotated[int, Between(1, 10_000_000)]
 Steps = Annotated[int, Between(1, 10**13)]

@@ -20,7 +20,7 @@ from kmyriad.envs.vector_engine import VectorEngine
 from kmyriad.envs.world_engine import WorldEngine
 from kmyriad.errors import UsageError, first_line, nearest_name
 
-EngineName = Literal["auto", "serial", "processes", "vector"]
+EngineName = Literal["auto", "serial", "processes", "vector", "warp"]
 
 OURS = ("horizon", "max_episode_steps", "threads", "autoreset_mode", "num_envs", "world", "vectorization_mode")
 """What replicas decide themselves, whatever an environment calls its settings."""
@@ -48,12 +48,18 @@ def make_engine(
     goal: GoalPoint | None = None,
     threads: int | None = None,
     engine: EngineName = "auto",
+    device: str = "cpu",
 ) -> Engine:
-    """`count` replicas of whatever `env` names, with `features` to be explored (empty: what is sensible for it)."""
+    """`count` replicas of whatever `env` names, with `features` to be explored (empty: what is sensible for it).
+
+    `device` is for engines that can live on one: the torch device of the policies.
+    """
     settings = dict(settings or {})
     for name in OURS:
         if name in settings:
             raise UsageError(f"{name} is no setting of the environment here; give the run's own, such as --horizon")
+    if engine == "warp":
+        raise UsageError(f"{env} cannot be stepped by MuJoCo Warp yet; use engine auto")
     if short_name(env) in WORLDS:
         return _of_world(short_name(env), count, horizon, features, settings, goal, threads)
     source = find_source(env)

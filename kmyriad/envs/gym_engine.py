@@ -115,6 +115,8 @@ def _read(terms: Sequence[Term], seen: Seen) -> NDArray[np.float64]:
 class GymEngine:
     """An `Engine` of single environments that `make` makes."""
 
+    device = "cpu"
+    speaks_tensors = False
     obeys_limit = True
     can_be_saved = True
     simulation: WorldVectorEnv | None = None

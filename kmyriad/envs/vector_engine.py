@@ -26,6 +26,8 @@ from kmyriad.errors import TrainingStoppedError, UsageError, first_line
 class VectorEngine:
     """An `Engine` around a Gymnasium vector environment. Its state cannot be saved."""
 
+    device = "cpu"
+    speaks_tensors = False
     can_be_saved = False
     simulation: WorldVectorEnv | None = None
 

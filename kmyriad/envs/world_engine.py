@@ -17,6 +17,8 @@ POSITION = ("x", "y")
 class WorldEngine:
     """An `Engine` of replicas of a world."""
 
+    device = "cpu"
+    speaks_tensors = False
     obeys_limit = True
     can_be_saved = True
 
