@@ -129,7 +129,7 @@ def _of_singles(
         raise
     except Exception as error:  # what somebody's environment raises is anyone's guess
         raise UsageError(f"{env} cannot be made: {type(error).__name__}: {first_line(error)}") from error
-    spread: Spread = "auto" if engine == "vector" else engine
+    spread: Spread = engine if engine == "serial" or engine == "processes" else "auto"
     told = [feature for term in known.terms for feature in term.features]
     return GymEngine(make, count, known, resolved(goal, told), spread, threads)
 
