@@ -11,14 +11,15 @@ from gymnasium.vector import AutoresetMode
 from kmyriad.envs import WORLDS, short_name
 from kmyriad.envs.engine import Engine
 from kmyriad.envs.gym_engine import GymEngine, Spread, probe
-from kmyriad.envs.make import make_vector_env
+from kmyriad.envs.make import make_vector_env, make_world
 from kmyriad.envs.mujoco_warnings import silenced
 from kmyriad.envs.plane import Feature
 from kmyriad.envs.replica import Goal
 from kmyriad.envs.source import Source, find_source
 from kmyriad.envs.vector_engine import VectorEngine
+from kmyriad.envs.world import World
 from kmyriad.envs.world_engine import WorldEngine
-from kmyriad.errors import UsageError, first_line, nearest_name
+from kmyriad.errors import UsageError, first_line, nearest_name, need
 
 EngineName = Literal["auto", "serial", "processes", "vector", "warp"]
 
@@ -59,7 +60,7 @@ def make_engine(
         if name in settings:
             raise UsageError(f"{name} is no setting of the environment here; give the run's own, such as --horizon")
     if engine == "warp":
-        raise UsageError(f"{env} cannot be stepped by MuJoCo Warp yet; use engine auto")
+        return _of_warp(env, count, horizon, features, settings, goal, device)
     if short_name(env) in WORLDS:
         return _of_world(short_name(env), count, horizon, features, settings, goal, threads)
     source = find_source(env)
@@ -96,14 +97,45 @@ def _of_world(
     goal: GoalPoint | None,
     threads: int | None,
 ) -> Engine:
-    if goal is not None:
-        if goal.names not in ((), ("x", "y"), ("x", "y", "z")):
-            raise UsageError(f"a goal in {name} is x y, or x y z; got {' '.join(goal.names)}")
-        settings |= {"goal": goal.point, "goal_radius": goal.radius, "ends_at_goal": goal.ends}
+    settings |= _goal_in_world(name, goal)
     env = make_vector_env(
         name, count, horizon=horizon, threads=threads, autoreset_mode=AutoresetMode.DISABLED, **settings
     )
     return WorldEngine(env, tuple(features) or WORLDS[name].features)
+
+
+def _of_warp(
+    env: str,
+    count: int,
+    horizon: int,
+    features: Sequence[str],
+    settings: dict[str, Any],
+    goal: GoalPoint | None,
+    device: str,
+) -> Engine:
+    """One of our worlds, or what a function makes that is a `World`."""
+    need("engine warp", "warp", "warp", "mujoco_warp")
+    from kmyriad.envs.warp_engine import WarpEngine  # late: it takes seconds, and torch
+
+    name = short_name(env)
+    if name in WORLDS:
+        world: Any = make_world(name, horizon=horizon, **settings)
+        features = tuple(features) or WORLDS[name].features
+    else:
+        world = find_source(env).make(**settings)
+    if not isinstance(world, World):
+        raise UsageError(f"engine warp steps worlds, and {env} makes {type(world).__name__}; use engine auto")
+    features = features or [axis for axis in "xyz" if axis in world.features] or tuple(world.features)
+    return WarpEngine(world, count, features, device, **_goal_in_world(env, goal))
+
+
+def _goal_in_world(env: str, goal: GoalPoint | None) -> dict[str, Any]:
+    """A goal as settings of a world's engine."""
+    if goal is None:
+        return {}
+    if goal.names not in ((), ("x", "y"), ("x", "y", "z")):
+        raise UsageError(f"a goal in {env} is x y, or x y z; got {' '.join(goal.names)}")
+    return {"goal": goal.point, "goal_radius": goal.radius, "ends_at_goal": goal.ends}
 
 
 def _of_singles(

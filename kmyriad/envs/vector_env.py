@@ -19,7 +19,7 @@ from kmyriad.checks import Between
 from kmyriad.envs.goal import distance_to_goals, parse_goals
 from kmyriad.envs.mujoco_warnings import silenced
 from kmyriad.envs.rendering import WorldRenderer
-from kmyriad.envs.world import Source, World
+from kmyriad.envs.world import Source, World, start_state, world_metadata, world_spaces
 from kmyriad.errors import UsageError
 
 DIVERGED_WARNINGS = [
@@ -290,9 +290,8 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
             self._batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE)
             if self.world.has_reset_noise:
                 for index in ids:
-                    key = np.array([self._seed[index], self._episode[index]], np.uint64)
-                    rng = np.random.Generator(np.random.Philox(key=key))
-                    self._qpos[index], self._qvel[index] = self.world.initial_state(rng)
+                    start = start_state(self.world, int(self._seed[index]), int(self._episode[index]))
+                    self._qpos[index], self._qvel[index] = start
             else:
                 self._qpos[ids], self._qvel[ids] = self.world.initial_state(None)
             self._batch.forward(ids)
@@ -404,19 +403,6 @@ def _restored(
     if state is not None:
         env.set_state(state)
     return env
-
-
-def world_spaces(world: World) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:
-    """(observation space, action space) of one replica."""
-    bounds = world.features.observation_bounds
-    observation_space = gymnasium.spaces.Box(-bounds, bounds, dtype=np.float32)
-    return observation_space, gymnasium.spaces.Box(-1.0, 1.0, (world.model.nu,), np.float32)
-
-
-def world_metadata(world: World) -> dict[str, Any]:
-    """Gymnasium's metadata of an environment of `world`."""
-    control_step = world.model.opt.timestep * world.decimation
-    return {"render_modes": ["rgb_array"], "render_fps": round(1 / control_step)}
 
 
 def _parse_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
