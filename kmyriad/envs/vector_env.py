@@ -1,6 +1,7 @@
 """The engine: n replicas of one world, stepped together on CPU threads by `mujoco.batch`."""
 
 import ctypes
+import importlib.util
 import os
 import weakref
 from collections.abc import Sequence
@@ -12,7 +13,6 @@ import mujoco
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from mujoco.batch import Batch, SimulationError
 from numpy.typing import ArrayLike, NDArray
 
 from kmyriad.checks import Between
@@ -81,6 +81,7 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
         width: Annotated[int, Between(1, 8192)] = 480,
         height: Annotated[int, Between(1, 8192)] = 480,
     ) -> None:
+        _need_batch()
         if num_envs < 1:
             raise UsageError(f"num_envs must be at least 1; got {num_envs}")
         if threads is not None and threads < 1:
@@ -125,6 +126,9 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
 
     def _open_batch(self) -> None:
         """Start the engine, whose threads are those of one process."""
+        from mujoco.batch import Batch, SimulationError  # late: other people's environments do without
+
+        self._simulation_error = SimulationError
         self._batch = Batch(self.world.model, self.num_envs, nthread=self._settings["threads"] or 0)
         self._was_forked = False
         _OPEN.add(self)
@@ -260,7 +264,7 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
         with silenced():
             try:
                 self._batch.step(None if moving.all() else np.flatnonzero(moving), nstep=self.world.decimation)
-            except SimulationError as error:
+            except self._simulation_error as error:
                 broken[error.ids] = True
         self._observation, self._observation_before = self._observation_before, self._observation
         with np.errstate(all="ignore"):
@@ -403,6 +407,15 @@ def _restored(
     if state is not None:
         env.set_state(state)
     return env
+
+
+def _need_batch() -> None:
+    """Refuse to step worlds with a MuJoCo that cannot step many at once."""
+    if importlib.util.find_spec("mujoco.batch") is None:
+        raise UsageError(
+            f"our worlds need MuJoCo 3.17 or later (mujoco.batch), and {mujoco.__version__} is installed; install it"
+            " with: pip install 'kmyriad[worlds]'"
+        )
 
 
 def _parse_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
