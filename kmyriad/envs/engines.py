@@ -65,7 +65,7 @@ def make_engine(
         return _of_world(short_name(env), count, horizon, features, settings, goal, threads)
     source = find_source(env)
     if source.makes_many or (engine in ("auto", "vector") and _has_own_vector(source, features)):
-        return _of_vector(env, source, count, horizon, features, settings, goal)
+        return _of_vector(env, source, count, horizon, features, settings, goal, device)
     if engine == "vector":
         raise UsageError(f"{env} has no vector version of its own; use engine auto")
     return _of_singles(env, source, count, features, settings, goal, threads, engine)
@@ -174,7 +174,10 @@ def _of_vector(
     features: Sequence[str],
     settings: dict[str, Any],
     goal: GoalPoint | None,
+    device: str,
 ) -> Engine:
+    if source.makes_many and source.takes_device:
+        settings = {"device": device} | settings
     make = source.make if source.makes_many else partial(source.make_vector or source.make, max_episode_steps=horizon)
     try:
         made = make(num_envs=count, **settings)
@@ -183,11 +186,30 @@ def _of_vector(
     except Exception as error:  # what somebody's environment raises is anyone's guess
         raise UsageError(f"{env} cannot be made: {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(made, gymnasium.vector.VectorEnv):
-        raise UsageError(f"{env} takes num_envs and makes no vector environment but {type(made).__name__}; mend it")
+        return _of_simulator(env, made, count, features, goal)
     if made.num_envs != count:
-        raise UsageError(f"{env} was asked for {count} replicas and made {made.num_envs}; mend it")
+        raise UsageError(_wrong_count(env, count, made.num_envs))
     engine = VectorEngine(made, features)
     return engine if goal is None else VectorEngine(made, features, resolved(goal, engine.features))
+
+
+def _of_simulator(env: str, made: Any, count: int, features: Sequence[str], goal: GoalPoint | None) -> Engine:
+    """Mjlab's environments and Isaac Lab's, which are vector environments of their own kind."""
+    from kmyriad.envs.simulator_engine import SimulatorEngine, is_simulator  # late: it takes torch
+
+    if not is_simulator(made):
+        raise UsageError(f"{env} takes num_envs and makes no vector environment but {type(made).__name__}; mend it")
+    if made.unwrapped.num_envs != count:
+        raise UsageError(_wrong_count(env, count, made.unwrapped.num_envs))
+    engine = SimulatorEngine(made, features)
+    aim = resolved(goal, engine.features)
+    if aim is not None:
+        engine.aim(aim)
+    return engine
+
+
+def _wrong_count(env: str, asked: int, made: int) -> str:
+    return f"{env} was asked for {asked} replicas and made {made}; mend it"
 
 
 def _has_own_vector(source: Source, features: Sequence[str]) -> bool:

@@ -66,6 +66,8 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
     0, until its episode ends.
     """
 
+    _renderer: WorldRenderer | None = None
+
     def __init__(
         self,
         world: World,
@@ -250,10 +252,12 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
     def render_replica(self, index: int, camera: str | None = None) -> NDArray[np.uint8]:
         """A picture (height, width, 3) of one replica, from the camera `follow` or `top`."""
         goal = None if self._goals is None else self._goals[index]
+        assert self._renderer is not None
         return self._renderer.render(self._batch, index, goal, self.goal_radius, camera)
 
     def close_extras(self, **kwargs: Any) -> None:
-        self._renderer.close()
+        if self._renderer is not None:  # it is not, where a setting was refused
+            self._renderer.close()
 
     def _simulate(self, controls: NDArray[np.float64], moving: NDArray[np.bool_]) -> None:
         """Advance the moving replicas; those that diverge on the way are put back to where they were and frozen."""
