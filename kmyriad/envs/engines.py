@@ -1,6 +1,6 @@
 """The engine for an environment, by what it is and can."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from kmyriad.envs.plane import Feature
 from kmyriad.envs.replica import Goal
 from kmyriad.envs.source import Source, find_source
 from kmyriad.envs.vector_engine import VectorEngine
+from kmyriad.envs.vector_env import WorldVectorEnv
 from kmyriad.envs.world import World
 from kmyriad.envs.world_engine import WorldEngine
 from kmyriad.errors import UsageError, first_line, nearest_name, need
@@ -122,11 +123,15 @@ def _of_warp(
         world: Any = make_world(name, horizon=horizon, **settings)
         features = tuple(features) or WORLDS[name].features
     else:
-        world = find_source(env).make(**settings)
+        world = _made(env, find_source(env).make, **settings)
     if not isinstance(world, World):
         raise UsageError(f"engine warp steps worlds, and {env} makes {type(world).__name__}; use engine auto")
-    features = features or [axis for axis in "xyz" if axis in world.features] or tuple(world.features)
-    return WarpEngine(world, count, features, device, **_goal_in_world(env, goal))
+    return WarpEngine(world, count, features or _explored(world), device, **_goal_in_world(env, goal))
+
+
+def _explored(world: World) -> Sequence[str]:
+    """What is sensible to explore in somebody's world: where the robot is, else all that it observes."""
+    return [axis for axis in "xyz" if axis in world.features] or tuple(world.features)
 
 
 def _goal_in_world(env: str, goal: GoalPoint | None) -> dict[str, Any]:
@@ -150,17 +155,17 @@ def _of_singles(
 ) -> Engine:
     def make() -> Any:
         with silenced():
-            made = source.make(**settings)
-        if not isinstance(made, gymnasium.Env):
-            raise UsageError(f"{env} makes no Gymnasium environment but {type(made).__name__}; mend or wrap it")
-        return made
+            return source.make(**settings)
 
-    try:
-        known = probe(make, features)
-    except UsageError:
-        raise
-    except Exception as error:  # what somebody's environment raises is anyone's guess
-        raise UsageError(f"{env} cannot be made: {type(error).__name__}: {first_line(error)}") from error
+    first = _made(env, make)
+    if not isinstance(first, gymnasium.Env) and isinstance(first, World):
+        replicas = WorldVectorEnv(
+            first, count, threads=threads, autoreset_mode=AutoresetMode.DISABLED, **_goal_in_world(env, goal)
+        )
+        return WorldEngine(replicas, features or _explored(first))
+    if not isinstance(first, gymnasium.Env):
+        raise UsageError(f"{env} makes no Gymnasium environment but {type(first).__name__}; mend or wrap it")
+    known = _made(env, partial(probe, lambda: first, features))
     spread: Spread = engine if engine == "serial" or engine == "processes" else "auto"
     told = [feature for term in known.terms for feature in term.features]
     return GymEngine(make, count, known, resolved(goal, told), spread, threads)
@@ -179,18 +184,23 @@ def _of_vector(
     if source.makes_many and source.takes_device:
         settings = {"device": device} | settings
     make = source.make if source.makes_many else partial(source.make_vector or source.make, max_episode_steps=horizon)
-    try:
-        made = make(num_envs=count, **settings)
-    except UsageError:
-        raise
-    except Exception as error:  # what somebody's environment raises is anyone's guess
-        raise UsageError(f"{env} cannot be made: {type(error).__name__}: {first_line(error)}") from error
+    made = _made(env, make, num_envs=count, **settings)
     if not isinstance(made, gymnasium.vector.VectorEnv):
         return _of_simulator(env, made, count, features, goal)
     if made.num_envs != count:
         raise UsageError(_wrong_count(env, count, made.num_envs))
     engine = VectorEngine(made, features)
     return engine if goal is None else VectorEngine(made, features, resolved(goal, engine.features))
+
+
+def _made(env: str, make: Callable[..., Any], **settings: Any) -> Any:
+    """What a function of somebody's makes of settings; whatever it raises instead is one sentence."""
+    try:
+        return make(**settings)
+    except UsageError:
+        raise
+    except Exception as error:  # what somebody's environment raises is anyone's guess
+        raise UsageError(f"{env} cannot be made: {type(error).__name__}: {first_line(error)}") from error
 
 
 def _of_simulator(env: str, made: Any, count: int, features: Sequence[str], goal: GoalPoint | None) -> Engine:

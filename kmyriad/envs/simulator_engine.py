@@ -20,6 +20,7 @@ from torch import Tensor
 
 from kmyriad.envs.engine import Outcome, State
 from kmyriad.envs.features import AXES, CELL, Seen, Term, columns_of, parse_terms
+from kmyriad.envs.gym_engine import LARGEST_SEED
 from kmyriad.envs.plane import Feature, plane_of_features, xy_of
 from kmyriad.envs.replica import Goal
 from kmyriad.envs.symmetry import Symmetry
@@ -97,7 +98,7 @@ class SimulatorEngine:
 
     def start(self, seed: int) -> Tensor:
         self._solved[:] = False
-        return self._flat(self._call(self._env.reset, seed=seed)[0])
+        return self._flat(self._call(self._env.reset, seed=seed % LARGEST_SEED)[0])
 
     def step(self, actions: Tensor, last: Tensor) -> Outcome:
         if self._resets_itself:  # the step before its time is up

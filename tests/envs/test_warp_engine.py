@@ -255,6 +255,15 @@ def test_a_world_of_ones_own_is_brought_by_a_function():
         make("Pendulum-v1")
 
 
+def test_a_world_of_ones_own_has_replicas_on_the_cpu_too():
+    engine = make("tests.warp_worlds:slider", 3, engine="auto", goal=GoalPoint((0.0, 0.0)), size=3)
+    engine.start(0)
+    outcome = engine.step(np.ones((3, 1), np.float32), np.zeros(3, bool))
+    assert (outcome.features > 0).all()
+    assert outcome.reward.tolist() == [1.0] * 3
+    engine.close()
+
+
 @needs_warp
 @pytest.mark.warp
 def test_what_it_cannot_step_is_one_sentence(monkeypatch):

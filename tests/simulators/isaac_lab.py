@@ -36,6 +36,7 @@ class StandIn(gymnasium.Env):
         return self.scene.num_envs
 
     def reset(self, seed=None, options=None):
+        np.random.seed(seed)  # noqa: NPY002  (it seeds everything, and NumPy takes 32 bits)
         self._reset_idx(torch.arange(self.num_envs))
         return self._observe(), self.extras
 
