@@ -5,7 +5,7 @@ process must come by each of these calls, in the same order. Without torchrun th
 exchanged.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -173,6 +173,18 @@ def divided(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     mine = rows[rank() * size : (rank() + 1) * size]
     mine = torch.cat([mine, rows[:1].expand(size - len(mine), *rows.shape[1:])])  # equal sizes are gathered
     return torch.cat(gathered(function(mine)))[: len(rows)]
+
+
+def check_alike(parameters: Iterable[Tensor]) -> None:
+    """Stop if the processes no longer have the same weights, as broken hardware or another library may bring about."""
+    if ranks() == 1:
+        return
+    first, *others = gathered(torch.stack([parameter.detach().double().sum() for parameter in parameters]))
+    if not all(torch.equal(first, other) for other in others):
+        raise TrainingStoppedError(
+            "the processes no longer have the same weights; see that all have the same machine, torch and kmyriad, and"
+            " resume from the last checkpoint"
+        )
 
 
 def agreed(text: str) -> str:

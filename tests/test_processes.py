@@ -18,6 +18,7 @@ from kmyriad.errors import UsageError
 from kmyriad.processes import Share, agreed, divided, gathered, largest, summed
 from kmyriad.runs.state import load_population
 
+ROOT = Path(__file__).parents[1]
 POINT = ["point-maze", "--agents", "2", "--replicas", "8", "--horizon", "20"]
 RULES = {
     "actor_critic": ["--rollout-steps", "10", "--total-steps", "160"],
@@ -27,14 +28,14 @@ RULES = {
 """Two iterations each: rounding has not grown yet."""
 
 
-def start(processes, *arguments, options=()):
+def start(processes, *arguments, options=(), program=("-m", "kmyriad")):
     """`kmyriad` in so many processes."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    command += [*options, "-m", "kmyriad", *map(str, arguments)]
+    command += [*options, *map(str, program), *map(str, arguments)]
     return subprocess.Popen(
         command,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        cwd=Path(__file__).parents[1],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -170,6 +171,30 @@ def test_without_restarts_the_others_end_with_one_sentence(tmp_path):
     ours = [line for line in said.splitlines() if line.startswith("kmyriad: ")]
     assert len(ours) == 1, said
     assert "process 0 of 2 has lost another one" in ours[0]
+
+
+SPOILED = """
+import os, sys
+from importlib import import_module
+import kmyriad
+from kmyriad import cli
+module = import_module("kmyriad.updates.actor_critic")
+loss = module._loss
+if os.environ["RANK"] == "1":
+    module._loss = lambda *arguments: (loss(*arguments)[0] * float("nan"), loss(*arguments)[1])
+cli.main(sys.argv[1:])
+"""
+
+
+def test_a_bad_gradient_in_one_process_is_skipped_by_all(tmp_path):
+    """And three in a row stop them all; none waits for an update that another one left out."""
+    script = tmp_path / "spoiled.py"
+    script.write_text(SPOILED)
+    settings = ["pretrain", *POINT, "--rollout-steps", "10", "--total-steps", "1e6", "--out", tmp_path / "run"]
+    code, said = finish(start(2, *settings, program=[script]))
+    assert code != 0
+    assert "the gradient was not finite in 3 iterations in a row, up to iteration 3" in said
+    assert kmyriad.open_run(tmp_path / "run").last_row()["skipped_updates"] == 3
 
 
 def test_what_cannot_be_shared_out_is_one_sentence(tmp_path):

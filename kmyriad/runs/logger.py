@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from kmyriad.config import JumpstartConfig, PretrainConfig
 from kmyriad.errors import TrainingStoppedError, UsageError, first_line
-from kmyriad.processes import leads
+from kmyriad.processes import check_alike, leads
 from kmyriad.rollout.replicas import Replicas
 from kmyriad.runs.checkpoints import checkpoint_path, prune_checkpoints
 from kmyriad.runs.files import read_json, write_json
@@ -93,6 +93,7 @@ class Logger:
         If the last one cannot be written either, leaving the context raises.
         """
         folder = self._run.checkpoints
+        check_alike(state.population.parameters())
         path, content = checkpoint_path(folder, state.iteration), state.checkpoint(self._replicas)
         if not leads():
             return
