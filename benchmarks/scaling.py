@@ -1,5 +1,7 @@
 """How training scales: two processes against one, cost per replica from 100 to 16,000, share of communication.
 
+And what large pools and many replicas cost each process, for reckoning with clusters (docs/guides/clusters.md).
+
 python benchmarks/scaling.py            # about ten minutes on two cores
 python benchmarks/scaling.py --quick    # a minute: it works
 
@@ -23,6 +25,8 @@ WORLDS = {"physics dominates": "ant-pyramid", "default": "ant-empty"}
 ITERATIONS, QUICK_ITERATIONS = 24, 3
 REPLICAS, ROLLOUT_STEPS, AGENTS = 400, 25, 10
 SIZES, QUICK_SIZES = (100, 1_000, 4_000, 16_000), (100, 200)
+POOLS, QUICK_POOLS = (600_000, 2_400_000, 9_600_000), (60_000,)
+QUERIES, NOISY = 400_000, 16_384
 STEPS_PER_SIZE = 400_000
 """Of each size, or two iterations if these have more."""
 
@@ -40,6 +44,7 @@ def main() -> None:
     rounds, iterations = (1, QUICK_ITERATIONS) if arguments.quick else (arguments.rounds, ITERATIONS)
     processes = {name: [in_turns(env, iterations) for _ in range(rounds)] for name, env in WORLDS.items()}
     sizes = {count: cost(count, arguments.quick) for count in (QUICK_SIZES if arguments.quick else SIZES)}
+    alone = seconds_alone(QUICK_POOLS if arguments.quick else POOLS)
     figures = {
         "two_processes_vs_one": ratio(processes["physics dominates"], "two processes", "one core"),
         "two_processes_vs_one_default": ratio(processes["default"], "two processes", "one core"),
@@ -53,10 +58,12 @@ def main() -> None:
             print(f"{name:<18} {way:<14} {median(rates):8,.0f} steps/s   ({', '.join(f'{one:,.0f}' for one in rates)})")
     for count, microseconds in sizes.items():
         print(f"{count:>8,} replicas: {microseconds:.1f} microseconds a step of one of them")
+    for name, value in alone.items():
+        print(f"{name:<60} {value:.2f} s")
     for name, value in figures.items():
         print(f"{name:<34} {value:.3f}")
     if arguments.json:
-        told = {"figures": figures, "processes": processes, "microseconds_per_replica_step": sizes}
+        told = {"figures": figures, "processes": processes, "microseconds_per_replica_step": sizes, "seconds": alone}
         arguments.json.write_text(json.dumps(told, indent=2) + "\n")
 
 
@@ -86,6 +93,31 @@ def cost(replicas: int, quick: bool) -> float:
     settings = {"env": "ant-empty", "agents": AGENTS, "replicas": replicas, "rollout_steps": ROLLOUT_STEPS}
     told = measured(settings | {"total_steps": steps}, 1, sorted(os.sched_getaffinity(0)))
     return 1e6 / told["rate"]
+
+
+def seconds_alone(pools: tuple[int, ...]) -> dict[str, float]:
+    """What every process does by itself on the CPU: trees of the pool, and noise."""
+    import gymnasium
+    import numpy as np
+    from pykdtree.kdtree import KDTree
+
+    from kmyriad.population.distributions import action_spec
+    from kmyriad.rollout.randomness import action_noise
+
+    told = {}
+    for size in pools:
+        points = np.random.default_rng(0).normal(size=(size, 3)).astype(np.float32)
+        start = time.perf_counter()
+        tree = KDTree(points)
+        told[f"tree of {size:,} states"] = time.perf_counter() - start
+        start = time.perf_counter()
+        tree.query(points[:QUERIES], k=6)
+        told[f"{min(QUERIES, size):,} states asked for in a tree of {size:,}"] = time.perf_counter() - start
+    spec = action_spec(gymnasium.spaces.Box(-1, 1, (8,), np.float32))
+    start = time.perf_counter()
+    action_noise(0, 1, np.arange(NOISY), ROLLOUT_STEPS, spec)
+    told[f"noise of {NOISY:,} replicas for {ROLLOUT_STEPS} steps"] = time.perf_counter() - start
+    return told
 
 
 def measured(settings: dict[str, Any], processes: int, cores: list[int]) -> dict[str, float]:
