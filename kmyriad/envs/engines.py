@@ -6,7 +6,9 @@ from functools import partial
 from typing import Any, Literal
 
 import gymnasium
+import numpy as np
 from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 
 from kmyriad.envs import WORLDS, short_name
 from kmyriad.envs.engine import Engine
@@ -51,25 +53,28 @@ def make_engine(
     threads: int | None = None,
     engine: EngineName = "auto",
     device: str = "cpu",
+    numbers: NDArray[np.int64] | None = None,
 ) -> Engine:
     """`count` replicas of whatever `env` names, with `features` to be explored (empty: what is sensible for it).
 
-    `device` is for engines that can live on one: the torch device of the policies.
+    `device` is for engines that can live on one: the torch device of the policies. `numbers` (count,) are those of the
+    replicas in a run of several processes, which their seeds depend on; by default from 0 on.
     """
+    numbers = np.arange(count) if numbers is None else numbers
     settings = dict(settings or {})
     for name in OURS:
         if name in settings:
             raise UsageError(f"{name} is no setting of the environment here; give the run's own, such as --horizon")
     if engine == "warp":
-        return _of_warp(env, count, horizon, features, settings, goal, device)
+        return _of_warp(env, count, horizon, features, settings, goal, device, numbers)
     if short_name(env) in WORLDS:
-        return _of_world(short_name(env), count, horizon, features, settings, goal, threads)
+        return _of_world(short_name(env), count, horizon, features, settings, goal, threads, numbers)
     source = find_source(env)
     if source.makes_many or (engine in ("auto", "vector") and _has_own_vector(source, features)):
-        return _of_vector(env, source, count, horizon, features, settings, goal, device)
+        return _of_vector(env, source, count, horizon, features, settings, goal, device, numbers)
     if engine == "vector":
         raise UsageError(f"{env} has no vector version of its own; use engine auto")
-    return _of_singles(env, source, count, features, settings, goal, threads, engine)
+    return _of_singles(env, source, count, features, settings, goal, threads, engine, numbers)
 
 
 def resolved(goal: GoalPoint | None, features: Sequence[Feature]) -> Goal | None:
@@ -97,12 +102,13 @@ def _of_world(
     settings: dict[str, Any],
     goal: GoalPoint | None,
     threads: int | None,
+    numbers: NDArray[np.int64],
 ) -> Engine:
     settings |= _goal_in_world(name, goal)
     env = make_vector_env(
         name, count, horizon=horizon, threads=threads, autoreset_mode=AutoresetMode.DISABLED, **settings
     )
-    return WorldEngine(env, tuple(features) or WORLDS[name].features)
+    return WorldEngine(env, tuple(features) or WORLDS[name].features, numbers)
 
 
 def _of_warp(
@@ -113,6 +119,7 @@ def _of_warp(
     settings: dict[str, Any],
     goal: GoalPoint | None,
     device: str,
+    numbers: NDArray[np.int64],
 ) -> Engine:
     """One of our worlds, or what a function makes that is a `World`."""
     need("engine warp", "warp", "warp", "mujoco_warp")
@@ -126,7 +133,7 @@ def _of_warp(
         world = _made(env, find_source(env).make, **settings)
     if not isinstance(world, World):
         raise UsageError(f"engine warp steps worlds, and {env} makes {type(world).__name__}; use engine auto")
-    return WarpEngine(world, count, features or _explored(world), device, **_goal_in_world(env, goal))
+    return WarpEngine(world, features or _explored(world), numbers, device, **_goal_in_world(env, goal))
 
 
 def _explored(world: World) -> Sequence[str]:
@@ -152,6 +159,7 @@ def _of_singles(
     goal: GoalPoint | None,
     threads: int | None,
     engine: EngineName,
+    numbers: NDArray[np.int64],
 ) -> Engine:
     def make() -> Any:
         with silenced():
@@ -162,13 +170,13 @@ def _of_singles(
         replicas = WorldVectorEnv(
             first, count, threads=threads, autoreset_mode=AutoresetMode.DISABLED, **_goal_in_world(env, goal)
         )
-        return WorldEngine(replicas, features or _explored(first))
+        return WorldEngine(replicas, features or _explored(first), numbers)
     if not isinstance(first, gymnasium.Env):
         raise UsageError(f"{env} makes no Gymnasium environment but {type(first).__name__}; mend or wrap it")
     known = _made(env, partial(probe, lambda: first, features))
     spread: Spread = engine if engine == "serial" or engine == "processes" else "auto"
     told = [feature for term in known.terms for feature in term.features]
-    return GymEngine(make, count, known, resolved(goal, told), spread, threads)
+    return GymEngine(make, count, known, resolved(goal, told), spread, threads, numbers)
 
 
 def _of_vector(
@@ -180,17 +188,18 @@ def _of_vector(
     settings: dict[str, Any],
     goal: GoalPoint | None,
     device: str,
+    numbers: NDArray[np.int64],
 ) -> Engine:
     if source.makes_many and source.takes_device:
         settings = {"device": device} | settings
     make = source.make if source.makes_many else partial(source.make_vector or source.make, max_episode_steps=horizon)
     made = _made(env, make, num_envs=count, **settings)
     if not isinstance(made, gymnasium.vector.VectorEnv):
-        return _of_simulator(env, made, count, features, goal)
+        return _of_simulator(env, made, count, features, goal, numbers)
     if made.num_envs != count:
         raise UsageError(_wrong_count(env, count, made.num_envs))
-    engine = VectorEngine(made, features)
-    return engine if goal is None else VectorEngine(made, features, resolved(goal, engine.features))
+    engine = VectorEngine(made, features, numbers)
+    return engine if goal is None else VectorEngine(made, features, numbers, resolved(goal, engine.features))
 
 
 def _made(env: str, make: Callable[..., Any], **settings: Any) -> Any:
@@ -203,7 +212,9 @@ def _made(env: str, make: Callable[..., Any], **settings: Any) -> Any:
         raise UsageError(f"{env} cannot be made: {type(error).__name__}: {first_line(error)}") from error
 
 
-def _of_simulator(env: str, made: Any, count: int, features: Sequence[str], goal: GoalPoint | None) -> Engine:
+def _of_simulator(
+    env: str, made: Any, count: int, features: Sequence[str], goal: GoalPoint | None, numbers: NDArray[np.int64]
+) -> Engine:
     """Mjlab's environments and Isaac Lab's, which are vector environments of their own kind."""
     from kmyriad.envs.simulator_engine import SimulatorEngine, is_simulator  # late: it takes torch
 
@@ -211,7 +222,7 @@ def _of_simulator(env: str, made: Any, count: int, features: Sequence[str], goal
         raise UsageError(f"{env} takes num_envs and makes no vector environment but {type(made).__name__}; mend it")
     if made.unwrapped.num_envs != count:
         raise UsageError(_wrong_count(env, count, made.unwrapped.num_envs))
-    engine = SimulatorEngine(made, features)
+    engine = SimulatorEngine(made, features, numbers)
     aim = resolved(goal, engine.features)
     if aim is not None:
         engine.aim(aim)

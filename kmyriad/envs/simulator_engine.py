@@ -50,8 +50,10 @@ class SimulatorEngine:
     world: World | None = None
     simulation: WorldVectorEnv | None = None
 
-    def __init__(self, env: Any, names: Sequence[str], *, resets_itself: bool | None = None) -> None:
-        self._env, self._base = env, env.unwrapped
+    def __init__(
+        self, env: Any, names: Sequence[str], numbers: NDArray[np.int64], *, resets_itself: bool | None = None
+    ) -> None:
+        self._env, self._base, self._first = env, env.unwrapped, int(numbers[0])
         self.count, self.device = int(self._base.num_envs), str(self._base.device)
         leaves_it_to_us = getattr(self._base.cfg, "auto_reset", None) is not None
         self._resets_itself = not leaves_it_to_us if resets_itself is None else resets_itself
@@ -98,7 +100,7 @@ class SimulatorEngine:
 
     def start(self, seed: int) -> Tensor:
         self._solved[:] = False
-        return self._flat(self._call(self._env.reset, seed=seed % LARGEST_SEED)[0])
+        return self._flat(self._call(self._env.reset, seed=(seed + self._first) % LARGEST_SEED)[0])
 
     def step(self, actions: Tensor, last: Tensor) -> Outcome:
         if self._resets_itself:  # the step before its time is up

@@ -121,8 +121,8 @@ class WarpEngine:
     def __init__(
         self,
         world: World,
-        count: int,
         features: Sequence[str],
+        numbers: NDArray[np.int64],
         device: str = "cpu",
         *,
         goal: ArrayLike | None = None,
@@ -130,7 +130,8 @@ class WarpEngine:
         ends_at_goal: bool = False,
     ) -> None:
         check_world(world)
-        self._world, self.count, self.device = world, count, device
+        count = len(numbers)
+        self._world, self.count, self.device, self._numbers = world, count, device, numbers.tolist()
         self.world: World | None = world
         self.action_space: gymnasium.Space[Any]
         self.observation_space, self.action_space = world_spaces(world)
@@ -159,7 +160,7 @@ class WarpEngine:
             self._first_state = {name: live[:1].clone() for name, live in self._physics.state.items()}
 
     def start(self, seed: int) -> Tensor:
-        self._seed[:] = [(seed + replica) % 2**64 for replica in range(self.count)]
+        self._seed[:] = [(seed + number) % 2**64 for number in self._numbers]
         self._episode[:] = 0
         everyone = torch.ones_like(self._success)
         self._begin(everyone, everyone, self._seen)

@@ -275,6 +275,26 @@ def test_what_it_cannot_step_is_one_sentence(monkeypatch):
         make("tests.warp_worlds:slider", with_mocap=True)
 
 
+@needs_warp
+@pytest.mark.warp
+@pytest.mark.filterwarnings("ignore")
+def test_it_trains_resumes_exactly_and_jump_starts(tmp_path, capsys):
+    small = "--agents 2 --replicas 8 --horizon 20 --rollout-steps 10 --trunk-hidden 8 --agent-hidden 8 --threads 1"
+    train = ["pretrain", "ant-empty", "--engine", "warp", *small.split(), "--checkpoint-every", "1"]
+    main([*train, "--total-steps", "480", "--out", f"{tmp_path / 'whole'}"])
+    main([*train, "--total-steps", "240", "--out", f"{tmp_path / 'parts'}"])
+    main([*train, "--total-steps", "480", "--out", f"{tmp_path / 'parts'}", "--resume"])
+    whole, parts = (km.load_population(tmp_path / name).state_dict() for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    evaluation = km.evaluate(tmp_path / "whole", episodes=4)
+    assert evaluation.measures["covered_cells_per_agent"]
+    start = km.jumpstart(
+        tmp_path / "whole", goal=(0.5, 0.5), total_steps=400, selection_steps=160, replicas=8, out=tmp_path / "start"
+    )
+    assert start.config.task.engine == "warp"
+    capsys.readouterr()
+
+
 def test_the_cone_is_a_setting():
     assert make_world("ant-empty").model.opt.cone == 0
     assert make_world("ant-empty", cone="elliptic").model.opt.cone == 1

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,12 @@ from kmyriad.population.distributions import action_spec
 from tests.simulators.isaac_lab import Direct, Managed
 
 COUNT = 3
+
+
+def engine_of(env, features=()):
+    return SimulatorEngine(env, features, np.arange(COUNT))
+
+
 COMMON = {
     "unwrapped",
     "unwrapped.num_envs",
@@ -72,7 +79,7 @@ def test_nothing_else_of_isaac_lab_is_used(kind):
     env = kind(COUNT)
     robots = env.scene.articulations
     robots["robot"] = Watched(robots["robot"], "", of_robots)
-    engine = SimulatorEngine(Watched(env, "", used), ())
+    engine = engine_of(Watched(env, "", used))
     engine.start(0)
     steps(engine, *[(1.0, 0.0)] * 12, last=(3,))
     engine.close()
@@ -82,7 +89,7 @@ def test_nothing_else_of_isaac_lab_is_used(kind):
 
 @pytest.mark.parametrize("kind", [Direct, Managed])
 def test_what_episodes_end_with_is_read_before_the_reset(kind):
-    engine = SimulatorEngine(kind(COUNT), ())
+    engine = engine_of(kind(COUNT))
     engine.start(2**63 - 1)
     told = steps(engine, *[(1.0, 0.0)] * 6)
     assert [one.done.all().item() for one in told] == [False] * 5 + [True]
@@ -94,7 +101,7 @@ def test_what_episodes_end_with_is_read_before_the_reset(kind):
 
 
 def test_robots_are_seen_from_their_own_origins():
-    engine = SimulatorEngine(Managed(COUNT), ())
+    engine = engine_of(Managed(COUNT))
     engine.start(0)
     assert [feature.name for feature in engine.features] == ["x", "y", "z"]
     assert engine.plane.start == (0.0, 0.0)
@@ -106,7 +113,7 @@ def test_robots_are_seen_from_their_own_origins():
 
 def test_episodes_end_when_they_are_told_to_and_others_go_on():
     env = Managed(COUNT)
-    engine = SimulatorEngine(env, ())
+    engine = engine_of(env)
     engine.start(0)
     still = torch.zeros(COUNT, 2)
     engine.step(still, torch.zeros(COUNT, dtype=torch.bool))
@@ -117,44 +124,44 @@ def test_episodes_end_when_they_are_told_to_and_others_go_on():
 
 
 def test_an_environment_without_a_time_out_is_told_in_a_sentence():
-    engine = SimulatorEngine(Managed(COUNT, has_time_out=False), ())
+    engine = engine_of(Managed(COUNT, has_time_out=False))
     engine.start(0)
     with pytest.raises(TrainingStoppedError, match="do not end when their time is up"):
         steps(engine, (0.0, 0.0), last=(0,))
 
 
 def test_features_may_be_columns_of_the_observation():
-    engine = SimulatorEngine(Managed(COUNT), ("3", "x"))
+    engine = engine_of(Managed(COUNT), ("3", "x"))
     engine.start(0)
     told = steps(engine, (0.0, 0.0), (1.0, 0.0))[1]
     assert torch.allclose(told.features, torch.tensor([2.0, 0.1]).expand(COUNT, 2), atol=1e-4)
     assert engine.columns is None
-    assert SimulatorEngine(Managed(COUNT), ("0:2",)).columns == (0, 1)
+    assert engine_of(Managed(COUNT), ("0:2",)).columns == (0, 1)
     with pytest.raises(UsageError, match="unknown feature 'height'"):
-        SimulatorEngine(Managed(COUNT), ("height",))
+        engine_of(Managed(COUNT), ("height",))
 
 
 def test_a_robot_that_is_bolted_down_is_explored_by_what_it_observes():
     env = Managed(COUNT)
     env.scene.articulations["robot"].is_fixed_base = True
-    assert [feature.name for feature in SimulatorEngine(env, ()).features] == ["0", "1", "2", "3"]
+    assert [feature.name for feature in engine_of(env).features] == ["0", "1", "2", "3"]
 
 
 def test_parts_of_a_group_stand_side_by_side():
-    whole, parts = (SimulatorEngine(Managed(COUNT, parts=one), ()) for one in (False, True))
+    whole, parts = (engine_of(Managed(COUNT, parts=one)) for one in (False, True))
     assert torch.equal(whole.start(0), parts.start(0))
     told = [steps(engine, *[(1.0, 0.0)] * 6)[-1].observation for engine in (whole, parts)]
     assert torch.equal(*told)
 
 
 def test_groups_that_nobody_named_are_told_in_a_sentence():
-    assert SimulatorEngine(Managed(COUNT, groups=("only",)), ()).observation_size == 4
+    assert engine_of(Managed(COUNT, groups=("only",))).observation_size == 4
     with pytest.raises(UsageError, match="observes the groups one, two, and none is called policy or actor"):
-        SimulatorEngine(Managed(COUNT, groups=("one", "two")), ())
+        engine_of(Managed(COUNT, groups=("one", "two")))
 
 
 def test_actions_without_a_range_are_asked_for_one():
-    engine = SimulatorEngine(Managed(COUNT), ())
+    engine = engine_of(Managed(COUNT))
     with pytest.raises(UsageError, match=r"action.range"):
         action_spec(engine.action_space, None)
     assert action_spec(engine.action_space, (-1.0, 1.0)) is not None
@@ -174,14 +181,14 @@ def test_a_goal_is_a_point_in_the_features():
 
 def test_a_state_that_is_no_number_is_broken():
     env = Managed(COUNT)
-    engine = SimulatorEngine(env, ())
+    engine = engine_of(env)
     engine.start(0)
     env._places()[1] = torch.nan
     assert steps(engine, (0.0, 0.0))[0].broken.tolist() == [False, True, False]
 
 
 def test_it_says_what_it_cannot_do():
-    engine = SimulatorEngine(Managed(COUNT), ())
+    engine = engine_of(Managed(COUNT))
     assert not engine.can_be_saved
     assert engine.get_state() is None
     assert engine.world is None

@@ -1,8 +1,11 @@
 """mjlab's environments on its CPU device: `make test-mjlab` makes an environment with mjlab's pins and runs these."""
 
+import numpy as np
 import pytest
 import torch
 
+import kmyriad as km
+from kmyriad.cli import main
 from kmyriad.envs.engines import GoalPoint, make_engine
 
 pytest.importorskip("mjlab", reason="mjlab has an environment of its own: make test-mjlab")
@@ -47,7 +50,7 @@ def told_by_mjlab(name):
 @pytest.mark.parametrize("name", ["cartpole", "go1"])
 def test_what_episodes_end_with_is_what_mjlab_tells_without_resets(name, resets_itself):
     observation, places = told_by_mjlab(name)
-    engine = SimulatorEngine(made(name), (), resets_itself=resets_itself)
+    engine = SimulatorEngine(made(name), (), np.arange(COUNT), resets_itself=resets_itself)
     assert engine._base.cfg.auto_reset == resets_itself
     engine.start(3)
     for step, action in enumerate(moves(engine.action_space.shape[0])):
@@ -99,3 +102,24 @@ def test_a_goal_is_a_point_in_the_features_and_may_end_episodes():
     assert outcome.terminated.all()
     assert engine._base.episode_length_buf.tolist() == [0] * COUNT
     engine.close()
+
+
+@pytest.mark.parametrize("name", ["cartpole", "go1"])
+def test_it_trains(name, tmp_path, capsys):
+    env = f"tests.simulators.mjlab_envs:{name}"
+    small = "--agents 2 --replicas 4 --horizon 20 --rollout-steps 10 --trunk-hidden 8 --agent-hidden 8 --threads 1"
+    train = ["pretrain", env, *small.split(), "--out", f"{tmp_path / 'run'}"]
+    with pytest.raises(SystemExit) as ended:
+        main([*train, "--total-steps", "160"])
+    assert ended.value.code == 2
+    assert "say how far its actions may go, such as --action-range -1 1" in capsys.readouterr().err
+    main([*train, "--action-range", "-1", "1", "--total-steps", "160"])
+    main([*train, "--action-range", "-1", "1", "--total-steps", "240", "--resume"])
+    rows = km.open_run(tmp_path / "run").metrics()
+    assert rows[-1]["env_steps"] == 240
+    assert all(np.isfinite(row["entropy"]) for row in rows if row.get("entropy") is not None)
+    if name == "go1":
+        start = km.jumpstart(
+            tmp_path / "run", goal=(0.2, 0.0), total_steps=200, selection_steps=80, replicas=4, out=tmp_path / "start"
+        )
+        assert start.metrics()
