@@ -94,6 +94,12 @@ class WarpPhysics:
             mjw.forward(self._model, self._data)
 
 
+def _numbered(device: torch.device) -> torch.device:
+    """A device with its number, as Warp wants to have it: `cuda` is the current one."""
+    has_one = device.type != "cuda" or device.index is not None
+    return device if has_one else torch.device("cuda", torch.cuda.current_device())
+
+
 @contextmanager
 def _in_order(device: torch.device) -> Iterator[Any]:
     """What Warp does within is done on a torch device, there in torch's stream, which it gives (None on the CPU)."""
@@ -131,7 +137,8 @@ class WarpEngine:
     ) -> None:
         check_world(world)
         count = len(numbers)
-        self._world, self.count, self.device, self._numbers = world, count, device, numbers.tolist()
+        at = _numbered(torch.device(device))
+        self._world, self.count, self.device, self._numbers = world, count, str(at), numbers.tolist()
         self.world: World | None = world
         self.action_space: gymnasium.Space[Any]
         self.observation_space, self.action_space = world_spaces(world)
@@ -145,7 +152,6 @@ class WarpEngine:
         goals = parse_goals(goal, count, world.terrain, self._radius)
         self.tells_success = goals is not None
 
-        at = torch.device(device)
         self._physics = WarpPhysics(world.model, count, world.decimation, at)
         self._goals = None if goals is None else torch.as_tensor(goals, dtype=torch.float32, device=at)
         self._bounds = torch.as_tensor(world.features.observation_bounds, device=at)

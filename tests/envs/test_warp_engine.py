@@ -133,6 +133,21 @@ def test_single_replicas_begin_again_and_others_do_not_notice():
 
 @needs_warp
 @pytest.mark.warp
+def test_a_replica_does_the_same_whoever_is_beside_it():
+    """As in several processes: noise and physics are those of the replica's number."""
+    numbers = np.array([0, 1, 5])
+    settings = {"horizon": 100, "settings": {"reset_noise": 1.0}, "engine": "warp"}
+    everyone, some = make_engine("ant-cave", 8, **settings), make_engine("ant-cave", 3, numbers=numbers, **settings)
+    assert torch.equal(everyone.start(4)[numbers], some.start(4))
+    for step, action in enumerate(actions_for(everyone, 30)):
+        last = only(everyone, 1, 2) if step in (10, 20) else never(everyone)
+        whole, part = everyone.step(action, last), some.step(action[numbers], last[numbers])
+        assert torch.equal(whole.observation[numbers], part.observation)
+        assert torch.equal(whole.following[numbers], part.following)
+
+
+@needs_warp
+@pytest.mark.warp
 def test_noise_at_the_start_is_that_of_the_cpu():
     ours, theirs = make("ant-empty", engine="auto", reset_noise=1.0), make("ant-empty", reset_noise=1.0)
     assert np.allclose(ours.start(7), theirs.start(7), atol=1e-4)
