@@ -175,7 +175,7 @@ class SimulatorEngine:
         """Once: episodes whose time is up must end."""
         if self._obeyed or not bool(last.any()):
             return
-        if not bool(done[last].all()):
+        if bool((last & ~done).any()):
             raise TrainingStoppedError(
                 "the environment's episodes do not end when their time is up (max_episode_length); give it a"
                 " termination for that, such as mdp.time_out"

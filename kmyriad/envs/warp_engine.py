@@ -252,11 +252,12 @@ class WarpEngine:
     def _compute_start(self, mask: Tensor, ids: NDArray[np.intp]) -> Tensor:
         """Put the physics of replicas `ids`, which `mask` (n,) says too, at a start; (n, d), what they see there."""
         starts = [start_state(self._world, int(self._seed[index]), int(self._episode[index])) for index in ids]
+        where = torch.as_tensor(ids, device=mask.device)
         warm = self._physics.bind("qacc_warmstart").clone()
         for name, live in {**self._physics.state, "ctrl": self._physics.bind("ctrl")}.items():
             if name in ("qpos", "qvel"):
                 values = np.stack([start[name == "qvel"] for start in starts])
-                live[mask] = torch.as_tensor(values, dtype=torch.float32, device=live.device)
+                live.index_copy_(0, where, torch.as_tensor(values, dtype=torch.float32, device=live.device))
             else:
                 _write(live, mask, torch.zeros_like(live[:1]))
         self._physics.forward()

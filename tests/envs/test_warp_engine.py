@@ -13,6 +13,7 @@ import kmyriad as km
 from kmyriad.cli import main
 from kmyriad.envs.engines import GoalPoint, make_engine
 from kmyriad.envs.make import make_world
+from tests.far_device import FAR, FarDevice, FarTensor
 from tests.warp_worlds import Slider
 
 needs_warp = pytest.mark.skipif(importlib.util.find_spec("mujoco_warp") is None, reason="MuJoCo Warp is an extra")
@@ -144,6 +145,40 @@ def test_a_replica_does_the_same_whoever_is_beside_it():
         whole, part = everyone.step(action, last), some.step(action[numbers], last[numbers])
         assert torch.equal(whole.observation[numbers], part.observation)
         assert torch.equal(whole.following[numbers], part.following)
+
+
+@needs_warp
+@pytest.mark.warp
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_on_a_device_the_host_waits_for_noise_alone(noise, monkeypatch):
+    """The physics stay where they are, and everything around them is on a device that cannot be looked into."""
+    from kmyriad.envs import warp_engine
+
+    class FarPhysics(warp_engine.WarpPhysics):
+        def __init__(self, model, count, decimation, device):
+            super().__init__(model, count, decimation, torch.device("cpu"))
+            self._far = {}
+
+        def bind(self, name):
+            return self._far.setdefault(name, FarTensor(super().bind(name)))
+
+    goal = GoalPoint((1.0, 0.0))
+    here = make("ant-pyramid", goal=goal, reset_noise=noise)
+    here.start(0)
+    monkeypatch.setattr(warp_engine, "WarpPhysics", FarPhysics)
+    with FarDevice() as device:
+        there = make_engine(
+            "ant-pyramid", 8, horizon=1000, goal=goal, settings={"reset_noise": noise}, engine="warp", device="meta"
+        )
+        there.start(0)
+        for step, action in enumerate(actions_for(here, 8)):
+            last = only(here, 1, 2) if step in (3, 5) else never(here)
+            near, far_action, far_last = here.step(action, last), action.to(FAR), last.to(FAR)
+            device.waits.clear()
+            far = there.step(far_action, far_last)
+            assert device.waits.total() == (noise > 0)
+            for name in ("observation", "following", "features", "xy", "reward", "done", "success", "broken"):
+                assert torch.equal(getattr(far, name).cpu(), getattr(near, name)), name
 
 
 @needs_warp

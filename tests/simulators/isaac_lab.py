@@ -22,12 +22,14 @@ class StandIn(gymnasium.Env):
         self.device, self._has_time_out = device, has_time_out
         self.cfg = SimpleNamespace(episode_length_s=limit * 0.1, decimation=4)
         self.step_dt, self.max_episode_length = 0.1, limit
-        origins = 10.0 * torch.arange(num_envs, dtype=torch.float32)[:, None] * torch.tensor([1.0, 1.0, 0.0])
+        along = 10.0 * torch.arange(num_envs, dtype=torch.float32, device=device)
+        origins = torch.stack([along, along, torch.zeros_like(along)], dim=1)
+        self._begin = torch.stack([along, along, torch.full_like(along, 0.4)], dim=1)
         data = SimpleNamespace(root_link_pos_w=origins.clone())
         robot = SimpleNamespace(data=data, is_fixed_base=False)
         self.scene = SimpleNamespace(num_envs=num_envs, env_origins=origins, articulations={"robot": robot})
         self.sim = SimpleNamespace(forward=lambda: None)
-        self.episode_length_buf = torch.zeros(num_envs, dtype=torch.long)
+        self.episode_length_buf = torch.zeros(num_envs, dtype=torch.long, device=device)
         self.single_action_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
         self.extras = {}
 
@@ -37,7 +39,7 @@ class StandIn(gymnasium.Env):
 
     def reset(self, seed=None, options=None):
         np.random.seed(seed)  # noqa: NPY002  (it seeds everything, and NumPy takes 32 bits)
-        self._reset_idx(torch.arange(self.num_envs))
+        self._reset_idx(torch.arange(self.num_envs, device=self.device))
         return self._observe(), self.extras
 
     def step(self, action):
@@ -61,7 +63,7 @@ class StandIn(gymnasium.Env):
         return self._places() - self.scene.env_origins
 
     def _reset_idx(self, env_ids):
-        self._places()[env_ids] = self.scene.env_origins[env_ids] + torch.tensor([0.0, 0.0, 0.4])
+        self._places()[env_ids] = self._begin[env_ids]
         self.episode_length_buf[env_ids] = 0
 
     def _policy(self):
@@ -87,7 +89,7 @@ class Managed(StandIn):
         self.observation_manager = SimpleNamespace(compute_group=self._compute_group)
 
     def _compute_group(self, group_name, update_history=False):
-        values = self._policy() if group_name == self._groups[0] else torch.zeros(self.num_envs, 7)
+        values = self._policy() if group_name == self._groups[0] else torch.zeros(self.num_envs, 7, device=self.device)
         return {"place": values[:, :3], "steps": values[:, 3:]} if self._parts else values
 
     def _observe(self):

@@ -10,6 +10,7 @@ from kmyriad.envs.engines import GoalPoint, make_engine
 from kmyriad.envs.simulator_engine import SimulatorEngine
 from kmyriad.errors import TrainingStoppedError, UsageError
 from kmyriad.population.distributions import action_spec
+from tests.far_device import FAR, FarDevice
 from tests.simulators.isaac_lab import Direct, Managed
 
 COUNT = 3
@@ -98,6 +99,26 @@ def test_what_episodes_end_with_is_read_before_the_reset(kind):
     assert torch.allclose(told[5].features, torch.tensor([0.6, 0.0, 0.4]), atol=1e-4)
     assert torch.allclose(told[5].following, torch.tensor([0.0, 0.0, 0.4, 0.0]), atol=1e-4)
     assert torch.allclose(told[5].reward, torch.tensor(0.6), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [Direct, Managed])
+def test_on_a_device_nothing_comes_back_to_the_host(kind):
+    """But for what the environment itself asks: which replicas are to be reset."""
+    here, actions = engine_of(kind(COUNT)), [torch.full((COUNT, 2), 0.9 - 0.1 * step) for step in range(12)]
+    here.start(0)
+    with FarDevice() as device:
+        there = engine_of(kind(COUNT, device=FAR))
+        assert there.device == "meta"
+        there.start(0)
+        for step, action in enumerate(actions):
+            last = torch.tensor([step in (2, 8), False, step == 8])
+            near = here.step(action, last)
+            action, last = action.to(FAR), last.to(FAR)
+            device.waits.clear()
+            far = there.step(action, last)
+            assert device.waits.total() <= 1 + 2 * (step <= 2)  # until it has seen that it is obeyed
+            for name in ("observation", "following", "features", "xy", "reward", "done", "broken"):
+                assert torch.equal(getattr(far, name).cpu(), getattr(near, name)), name
 
 
 def test_robots_are_seen_from_their_own_origins():
