@@ -25,6 +25,25 @@ def test_the_core_asks_for_nothing_that_neighbours_exclude(neighbour):
         assert ours[name].contains(version), f"{name} {version} of {neighbour}"
 
 
+WITHOUT_BATCH = """
+import sys
+sys.modules["mujoco.batch"] = None  # as in a MuJoCo before 3.17
+from kmyriad.cli import main
+small = "--agents 2 --replicas 4 --horizon 10 --rollout-steps 5 --total-steps 40 --threads 1 --trunk-hidden 8".split()
+main(["pretrain", "Pendulum-v1", *small, "--out", sys.argv[1]])
+main(["pretrain", "ant-empty", *small, "--out", sys.argv[1] + "-ants"])
+"""
+
+
+def test_without_the_extra_worlds_others_environments_train_and_ours_are_one_sentence(tmp_path):
+    command = [sys.executable, "-c", WITHOUT_BATCH, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (tmp_path / "run/checkpoints").is_dir()
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("kmyriad: our worlds need MuJoCo 3.17 or later")
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.index
 @pytest.mark.parametrize("neighbour", NEIGHBOURS)
 def test_pip_finds_versions_for_both(neighbour, tmp_path):
