@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from kmyriad.errors import UsageError
 from kmyriad.objective.entropy import MIN_RADIUS
 from kmyriad.objective.neighbours import Neighbours, nearest_in, nearest_neighbours
-from kmyriad.population.moments import moments
+from kmyriad.population.moments import column_means
 
 Clouds = Sequence[NDArray[np.floating]] | NDArray[np.floating]
 """The points (n_i, d) that each agent visited: a list, or one array (m, n, d)."""
@@ -74,7 +74,7 @@ def _divergence(own: Neighbours, p: NDArray[np.floating], q: NDArray[np.floating
     n, d = p.shape
     others = nearest_in(q, p, own.indices.shape[1])
     rho, nu = (found.distances[:, -1].double().clamp(min=MIN_RADIUS) for found in (own, others))
-    return d * float(moments((nu / rho).log()[:, None]).mean) + math.log(len(q) / (n - 1))
+    return d * float(column_means((nu / rho).log()[:, None])) + math.log(len(q) / (n - 1))
 
 
 def _check_clouds(clouds: Clouds) -> None:

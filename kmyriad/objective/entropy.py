@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kmyriad.errors import UsageError
 from kmyriad.objective.neighbours import Neighbours, Points, nearest_neighbours
-from kmyriad.population.moments import moments
+from kmyriad.population.moments import column_means
 
 MIN_RADIUS = 1e-6
 """Smaller distances count as this much. Duplicates happen (a robot stuck in a corner), and ln 0 would make the whole
@@ -43,7 +43,7 @@ def knn_entropy(points: Points, k: int, neighbours: Neighbours | None = None) ->
 
 def entropy_of_radii(radii: Tensor, dimension: int, k: int, points: int) -> float:
     """Eq. 1 from the distances to the k-th nearest of `points` points, those of all of them or of a fair sample."""
-    return math.log(points) - _digamma(k) + float(moments(log_ball_volume(radii, dimension)[:, None]).mean)
+    return math.log(points) - _digamma(k) + float(column_means(log_ball_volume(radii, dimension)[:, None]))
 
 
 def weighted_knn_entropy(log_weights: Tensor, neighbours: Neighbours, dimension: int) -> Tensor:
@@ -70,7 +70,7 @@ def particle_rewards(neighbours: Neighbours, dimension: int, centred: bool = Fal
     """
     n, k = neighbours.indices.shape
     values = log_ball_volume(neighbours.distances[:, -1], dimension)
-    values += -moments(values[:, None]).mean if centred else math.log(n / k) - 1
+    values += -column_means(values[:, None]) if centred else math.log(n / k) - 1
     sums = torch.bincount(_neighbourhoods(neighbours).flatten(), values.repeat_interleave(k), minlength=n)
     return (sums / k).float()
 

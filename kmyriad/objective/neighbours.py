@@ -13,7 +13,7 @@ from pykdtree.kdtree import KDTree
 from torch import Tensor
 
 from kmyriad.errors import UsageError
-from kmyriad.population.moments import moments
+from kmyriad.population.moments import column_means
 
 HIGH_DIMENSION = 10
 """Up to this many dimensions a KD-tree is asked; above it a tree visits nearly all points, and all are compared."""
@@ -174,7 +174,7 @@ def _check_points(points: Tensor, name: str) -> None:
 
 
 def _centre(points: Tensor) -> Tensor:
-    return moments(points).mean
+    return column_means(points)
 
 
 def _centred(points: Tensor, centre: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from kmyriad.objective.neighbours import Neighbours, nearest_in, nearest_neighbo
 from kmyriad.objective.scale import scale_of, unit_of
 from kmyriad.objective.spread import along_own_way, ways_of
 from kmyriad.population.codes import codes_of
-from kmyriad.population.moments import moments
+from kmyriad.population.moments import column_means
 from kmyriad.processes import divided
 from kmyriad.rollout.collect import Segment
 
@@ -80,7 +80,7 @@ def exact_rewards(pool: Sequence[Segment], k: int, scale: Sequence[float] = ()) 
     particles, unit = _particles(pool, k, scale)
     neighbours = nearest_neighbours(particles, k)
     rewards = particle_rewards(neighbours, particles.shape[1])
-    rewards = (rewards - moments(rewards[:, None]).mean).float()
+    rewards = (rewards - column_means(rewards[:, None])).float()
     older = len(particles) - int(newest.valid.sum())
     rows = torch.full(newest.valid.shape, -1, device=particles.device)
     rows[newest.valid] = torch.arange(older, len(particles), device=particles.device)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kmyriad.envs.symmetry import SignedOrder
 from kmyriad.population.frames import moved_codes
-from kmyriad.population.moments import moments
+from kmyriad.population.moments import column_means
 
 SMALLEST_SPREAD = 1e-6
 """In units of the features: agents that all stand still have nothing to be scaled by."""
@@ -32,7 +32,7 @@ def ways_of(particles: Tensor, owners: Tensor, codes: NDArray[np.float32], views
     """
     codes = codes - codes.mean(axis=0)  # codes of one number each are corners of a simplex
     of_codes = torch.from_numpy(codes.astype(np.float64)).to(particles.device)
-    offsets, counts = particles - moments(particles).mean, torch.bincount(owners, minlength=len(codes))
+    offsets, counts = particles - column_means(particles), torch.bincount(owners, minlength=len(codes))
     sums = [torch.bincount(owners, column, minlength=len(codes)) for column in offsets.T]
     means = torch.stack(sums, dim=1) / counts.clamp(min=1)[:, None]
     together = means.T @ of_codes
@@ -50,9 +50,9 @@ def along_own_way(particles: Tensor, asked: Tensor, asked_owners: Tensor, ways: 
 
     From the mean of the `particles` (N, f), in deviations of these along the ways.
     """
-    middle = moments(particles).mean
+    middle = column_means(particles)
     _, sizes, plane = torch.linalg.svd(ways, full_matrices=False)
     plane = plane * (sizes > 1e-9 * sizes.max())[:, None]  # where ways lie
-    spread = moments(((particles - middle) @ plane.T).square().sum(1, keepdim=True)).mean.sqrt()
+    spread = column_means(((particles - middle) @ plane.T).square().sum(1, keepdim=True)).sqrt()
     own = ((asked - middle) * ways[asked_owners]).sum(1)
     return (own / spread.clamp(min=SMALLEST_SPREAD)).float()

@@ -30,13 +30,17 @@ class Moments:
         return Moments(total, self.mean + share * shift, variance)
 
 
+def column_means(rows: Tensor) -> Tensor:
+    """(d,), float64, of the rows (n, d) of this process; 0 of none."""
+    with torch_threads(1):  # torch adds up long columns in as many parts as it has threads
+        return rows.sum(0, dtype=torch.float64) / max(len(rows), 1)
+
+
 def moments(rows: Tensor) -> Moments:
     """Of the rows (n, d) of this process."""
-    with torch_threads(1):  # torch adds up long columns in as many parts as it has threads
-        values, count = rows.double(), max(len(rows), 1)
-        mean = values.sum(0) / count
-        variance = (values - mean).square().sum(0) / count
-    return Moments(torch.full((), len(rows), dtype=torch.float64, device=rows.device), mean, variance)
+    mean = column_means(rows)
+    count = torch.full((), len(rows), dtype=torch.float64, device=rows.device)
+    return Moments(count, mean, column_means((rows - mean).square()))
 
 
 def moments_of_all(rows: Tensor) -> Moments:

@@ -115,6 +115,8 @@ def without_termination(trajectory: Trajectory) -> Trajectory:
     Where all visited states count, those after a reset count too. To value a termination at 0 would reward it, as
     rewards have mean 0 and the states near the start are worth less than that.
     """
+    if not trajectory.terminated.any():
+        return trajectory
     assert trajectory.next_observations is not None
     assert trajectory.last_observations is not None
     following = torch.cat([trajectory.observations[:, :, 1:], trajectory.last_observations[:, :, None]], dim=2)

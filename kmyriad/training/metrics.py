@@ -14,7 +14,7 @@ from kmyriad.objective.entropy import knn_entropy
 from kmyriad.objective.rewards import Rewards
 from kmyriad.objective.scale import scale_of, scaled_visits, unit_of
 from kmyriad.population.distributions import Gaussian
-from kmyriad.population.moments import moments
+from kmyriad.population.moments import column_means
 from kmyriad.population.population import Population
 from kmyriad.rollout.collect import Outcomes, Trajectory, Visits
 from kmyriad.rollout.randomness import METRICS, generator
@@ -105,7 +105,7 @@ def success_metrics(outcomes: Outcomes, horizon: int, counts: bool, *, has_goal:
         "success": float(np.mean(known)) if known else None,
         "success_per_agent": per_agent,
         "episodes": int(outcomes.dones.sum()) if counts else 0,
-        "return": None if has_goal else float(moments(outcomes.rewards.view(-1, 1)).mean) * steps_per_episode,
+        "return": None if has_goal else float(column_means(outcomes.rewards.view(-1, 1))) * steps_per_episode,
     }
 
 

@@ -148,14 +148,14 @@ class _Parts:
 
     def __init__(self, trajectory: Trajectory) -> None:
         share, steps = trajectory.share, trajectory.valid.shape[-1]
-        self._valid = share.gather(trajectory.valid).flatten(1, 2)
+        self._valid, self._is_whole = share.gather(trajectory.valid).flatten(1, 2), share.ranks == 1
         self._first, self._last = share.places.start * steps, share.places.stop * steps
 
     def drawn(self, count: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """`count` times (which of this process's steps are in a minibatch, how many valid steps it has in all)."""
         for part in torch.from_numpy(rng.permutation(self._valid.shape[1])).chunk(count):
-            own = part[(part >= self._first) & (part < self._last)] - self._first
-            part, own = part.to(self._valid.device), own.to(self._valid.device)
+            part = part.to(self._valid.device)
+            own = part if self._is_whole else part[(part >= self._first) & (part < self._last)] - self._first
             yield own, self._valid[:, part].sum().clamp(min=1)
 
 
