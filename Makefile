@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow lint docs figures bench bench-environments bench-jumpstart bench-learning setup clean
+.PHONY: demo test test-slow test-warp test-mjlab test-install lint docs figures bench bench-environments bench-jumpstart bench-learning setup clean
 
 demo: setup ## explore without reward, jump-start an agent to a goal, write a page (again: goes on where it was)
 	$(BIN)/python examples/demo.py
@@ -14,6 +14,15 @@ test: setup lint ## everything a change must pass, in a few minutes
 
 test-slow: $(VENV)/.bench ## the long tests
 	$(BIN)/python -m pytest -m slow
+
+test-warp: $(VENV)/.warp ## worlds on MuJoCo Warp, on its CPU device: the first time it compiles for a minute or two
+	$(BIN)/python -m pytest -m warp -n 0
+
+test-mjlab: .venv-mjlab/.ready ## mjlab's environments, in an environment of their own: their pins are not ours
+	.venv-mjlab/bin/python -m pytest -m mjlab -n 0 -W default tests/simulators
+
+test-install: setup ## whether pip finds versions for kmyriad beside mjlab, and beside Isaac Lab: some minutes
+	$(BIN)/python -m pytest -m index -n 0 tests/test_install.py
 
 lint: setup
 	$(BIN)/ruff check .
@@ -59,5 +68,14 @@ $(VENV)/.bench: $(VENV)/.ready
 	$(INSTALL) --editable '.[dev,bench]'
 	touch $@
 
+$(VENV)/.warp: $(VENV)/.ready
+	$(INSTALL) --editable '.[dev,warp]'
+	touch $@
+
+.venv-mjlab/.ready: pyproject.toml tests/simulators/requirements.txt
+	test -x .venv-mjlab/bin/python || $(PYTHON) -m venv .venv-mjlab
+	.venv-mjlab/bin/pip install --quiet --disable-pip-version-check --editable . --requirement tests/simulators/requirements.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) pictures build *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-mjlab pictures build *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -191,6 +191,7 @@ class GymnasiumAnt:
     """A `World`: Gymnasium's own Ant-v4 model and observation, for the comparison with EnvPool."""
 
     decimation, horizon, goal_radius, has_reset_noise, symmetries = 5, 1000, 1.0, False, ()
+    speaks_tensors = False
     features = FeatureTable(
         [Feature("positions", 13, "", "all but x and y", 1e6), Feature("velocities", 14, "", "of all joints", 1e6)]
     )

@@ -50,8 +50,8 @@ class WorldConfig:
     action_range: tuple[Annotated[float, Between(-1e9, 1e9)], Annotated[float, Between(-1e9, 1e9)]] | None = None
     """Range of actions that the environment itself leaves unbounded, such as -1 1."""
     engine: Engine = "auto"
-    """Engine that steps replicas of other people's environments: serial (one process), processes (one per core), vector
-    (their own vector version), auto (what is fastest)."""
+    """Engine that steps the replicas: of other people's environments serial (one process), processes (one per core) or
+    vector (their own vector version); of worlds warp (MuJoCo Warp); auto is what is fastest."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -336,7 +336,7 @@ class TaskConfig:
     features: Annotated[tuple[str, ...], tyro.conf.Suppress] = ()
     """State features that the source explored."""
     engine: Engine = "auto"
-    """Engine that steps replicas of other people's environments: serial, processes, vector or auto."""
+    """Engine that steps the replicas: serial, processes, vector, warp or auto."""
     horizon: Count | None = None
     """Control steps per episode; none takes the source's."""
 

@@ -1,7 +1,8 @@
-"""The one error that is the user's to mend, and the hint that goes with a misspelt name."""
+"""The one error that is the user's to mend, and what its sentences say of misspelt names and missing libraries."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
 
 
 class UsageError(ValueError):
@@ -22,6 +23,20 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
 def first_line(error: object) -> str:
     """What an exception says, as far as one sentence has room for it."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def need(what: str, extra: str, *modules: str) -> None:
+    """Refuse `what`, whose libraries are in an extra that is not installed."""
+    for module in modules:
+        try:
+            import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
+                raise
+            raise UsageError(
+                f"{what} needs the package {module}, which is not installed; install it with:"
+                f" pip install 'kmyriad[{extra}]'"
+            ) from None
 
 
 class TrainingStoppedError(RuntimeError):

@@ -47,6 +47,16 @@ def figures_of(name, folder, *arguments):
     return json.loads(report.read_text()), result.stdout
 
 
+@pytest.mark.warp
+def test_warp_engine_writes_its_figures(tmp_path):
+    pytest.importorskip("mujoco_warp")
+    report, shown = figures_of("warp_engine", tmp_path, "--quick")
+    figures = report["figures"]
+    assert {"ant-maze_elliptic_share", "ant-cave_pyramidal_largest", "speed_elliptic_16"} <= set(figures)
+    assert all(value >= 0 for value in figures.values())
+    assert "times the speed of mujoco.batch" in shown
+
+
 def test_stepping_writes_its_figures(tmp_path):
     report, shown = figures_of("stepping", tmp_path, "--quick", "--replicas", "8")
     figures = report["figures"]

@@ -6,18 +6,18 @@ torso's x and y.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import mujoco
 import numpy as np
-from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from kmyriad.checks import Between
+from kmyriad.envs.arrays import Array, like, namespace_of
 from kmyriad.envs.maze import map_of
 from kmyriad.envs.symmetry import SignedOrder, Symmetry
 from kmyriad.envs.terrain import ARENA_BYTES, MAZE_CELL, TERRAINS, Terrain, maze_of
-from kmyriad.envs.world import Feature, FeatureTable
+from kmyriad.envs.world import Feature, FeatureTable, Physics
 from kmyriad.errors import UsageError, nearest_name
 
 LEGS = {"front_left": (1, 1), "front_right": (-1, 1), "back_left": (-1, -1), "back_right": (1, -1)}
@@ -31,6 +31,10 @@ SEGMENT, SHANK = 0.2, 0.4
 HIP_RANGE = (-40.0, 40.0)
 ANKLE_RANGE = (30.0, 100.0)
 """Degrees; the ankles of the legs with negative x are mirrored."""
+
+Cone = Literal["pyramidal", "elliptic"]
+CONES = get_args(Cone)
+"""In the order of MuJoCo's mjtCone."""
 
 START_HEIGHT = 0.5
 START_ANKLE = np.deg2rad(45)
@@ -109,6 +113,7 @@ def ant_world(
     armature: Annotated[float, Between(1e-9, 1e3)] = 0.05,
     density: Annotated[float, Between(1e-6, 1e6)] = 5.0,
     reset_noise: Annotated[float, Between(0.0, 1e3)] = 0.0,
+    cone: Cone = "pyramidal",
 ) -> "Ant":
     """The Ant on a terrain.
 
@@ -124,6 +129,8 @@ def ant_world(
         density: of every limb, kg/m^3.
         reset_noise: 0 starts every episode in the paper's single s0; 1 is Isaac's default (joints +-0.2 rad,
             velocities +-0.1 rad/s).
+        cone: of the contacts' friction. Elliptic is a sixth slower on the CPU, and the one in which MuJoCo and MuJoCo
+            Warp agree; pyramidal ones they draw differently.
     """
     if terrain not in TERRAINS:
         raise UsageError(f"unknown terrain {terrain!r}{nearest_name(terrain, TERRAINS)}")
@@ -132,7 +139,7 @@ def ant_world(
     if map is not None and terrain != "maze":
         raise UsageError(f"map goes with terrain 'maze' only; got map={map!r} with terrain {terrain!r}")
     ground = TERRAINS[terrain](size, terrain_seed) if map is None else maze_of(map_of(map, MAZE_CELL))
-    return Ant(ground, timestep, decimation, horizon, armature, density, reset_noise)
+    return Ant(ground, timestep, decimation, horizon, armature, density, reset_noise, cone)
 
 
 @dataclass(frozen=True)
@@ -146,14 +153,16 @@ class Ant:
     armature: float
     density: float
     reset_noise: float
+    cone: Cone = "pyramidal"
 
     features = FEATURES
+    speaks_tensors = True
     goal_radius = 1.0
     symmetries = (mirror(0), mirror(1))
 
     @cached_property
     def model(self) -> mujoco.MjModel:
-        return build_spec(self.terrain, self.timestep, self.armature, self.density).compile()
+        return build_spec(self.terrain, self.timestep, self.armature, self.density, self.cone).compile()
 
     @property
     def has_reset_noise(self) -> bool:
@@ -175,14 +184,15 @@ class Ant:
         """(8, 2), radians."""
         return self.model.jnt_range[1:]
 
-    def before_step(self, batch: Batch) -> None:
+    def before_step(self, batch: Physics) -> None:
         pass
 
-    def positions(self, batch: Batch) -> NDArray[np.float64]:
+    def positions(self, batch: Physics) -> Array:
         return batch.bind("qpos")[:, :3]
 
-    def observe(self, batch: Batch, last_action: NDArray[np.float64], out: NDArray[np.float32]) -> None:
+    def observe(self, batch: Physics, last_action: Array, out: Array) -> None:
         qpos, qvel = batch.bind("qpos"), batch.bind("qvel")
+        xp = namespace_of(qpos)
         x, y = qpos[:, 0], qpos[:, 1]
         qw, qx, qy, qz = qpos[:, 3:7].T
         # Rows of the rotation matrix that are needed: the columns are the body's axes seen from the world.
@@ -190,26 +200,28 @@ class Ant:
         left = (2 * (qx * qy - qw * qz), 1 - 2 * (qx * qx + qz * qz), 2 * (qy * qz + qw * qx))
         up = (2 * (qx * qz + qw * qy), 2 * (qy * qz - qw * qx), 1 - 2 * (qx * qx + qy * qy))
         vx, vy, vz = qvel[:, :3].T
-        yaw = np.arctan2(forward[1], forward[0])
-        bearing = np.arctan2(TARGET[1] - y, TARGET[0] - x)
-        low, high = self._joint_ranges.T
+        yaw = xp.arctan2(forward[1], forward[0])
+        bearing = xp.arctan2(TARGET[1] - y, TARGET[0] - x)
+        low, high = like(self._joint_ranges, qpos).T
 
         out[:, 0:3] = qpos[:, :3]
         for column, axis in enumerate((forward, left, up), start=3):
             out[:, column] = axis[0] * vx + axis[1] * vy + axis[2] * vz
         out[:, 6:9] = qvel[:, 3:6]  # MuJoCo keeps a free joint's angular velocity in the body frame
         out[:, 9] = yaw
-        out[:, 10] = np.arctan2(left[2], up[2])
+        out[:, 10] = xp.arctan2(left[2], up[2])
         out[:, 11] = np.pi - (np.pi - (bearing - yaw)) % (2 * np.pi)  # wrapped into (-pi, pi]
-        np.clip(up[2], -1, 1, out=out[:, 12])
-        np.clip(forward[0] * np.cos(bearing) + forward[1] * np.sin(bearing), -1, 1, out=out[:, 13])
+        xp.clip(up[2], -1, 1, out=out[:, 12])
+        xp.clip(forward[0] * xp.cos(bearing) + forward[1] * xp.sin(bearing), -1, 1, out=out[:, 13])
         out[:, 14:22] = (2 * qpos[:, 7:] - (low + high)) / (high - low)
         out[:, 22:30] = 0.2 * qvel[:, 6:]
         out[:, 30:54] = 0.1 * batch.bind("sensordata")  # what the leg does to the foot, as Isaac has it
         out[:, 54:62] = last_action
 
 
-def build_spec(terrain: Terrain, timestep: float, armature: float, density: float) -> mujoco.MjSpec:
+def build_spec(
+    terrain: Terrain, timestep: float, armature: float, density: float, cone: Cone = "pyramidal"
+) -> mujoco.MjSpec:
     """The Ant's MuJoCo model, built part by part.
 
     Armature 0.01 (Isaac's) with 1/60 s steps goes to NaN under strong feedback; 0.05 holds (docs/physics.md).
@@ -219,6 +231,7 @@ def build_spec(terrain: Terrain, timestep: float, armature: float, density: floa
     spec.memory = ARENA_BYTES
     spec.option.timestep = timestep
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    spec.option.cone = CONES.index(cone)
     # Autoreset would teleport a diverged ant to the start unseen. Islands only cost time: one robot is one island.
     spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET | mujoco.mjtDisableBit.mjDSBL_ISLAND
     spec.default.joint.armature = armature

@@ -7,20 +7,22 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from kmyriad.envs.arrays import Array
 from kmyriad.envs.plane import Feature, Plane
 from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.vector_env import WorldVectorEnv
+from kmyriad.envs.world import World
 
 State = dict[str, NDArray[Any]]
 """Everything that the future of the replicas depends on, NumPy arrays by name, whatever the engine speaks."""
 
-Array = Any
-"""A NumPy array, or from and to an engine that `speaks_tensors` a torch tensor on its device (float32 or bool)."""
-
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where a step led, and where the next begins."""
+    """Where a step led, and where the next begins.
+
+    NumPy arrays, or from an engine that `speaks_tensors` torch tensors on its device: float32 or bool.
+    """
 
     observation: Array
     """(n, d), reached by this step, before ended episodes start again."""
@@ -66,8 +68,10 @@ class Engine(Protocol):
     """That the environment declares."""
     columns: tuple[int, ...] | None
     """Where in the observation the features are; None where one of them is not."""
+    world: World | None
+    """What is simulated, with its terrain and names of features, where that can be looked at."""
     simulation: WorldVectorEnv | None
-    """The replicas of a world, with its terrain, symmetries and physics to look into; None for what is none."""
+    """The replicas of a world on the CPU, with physics to look into; None for what is none."""
 
     def start(self, seed: int) -> Array:
         """Reset every replica; (n, d), what is seen first."""

@@ -1,6 +1,6 @@
 """The engine for an environment, by what it is and can."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 from kmyriad.envs import WORLDS, short_name
 from kmyriad.envs.engine import Engine
 from kmyriad.envs.gym_engine import GymEngine, Spread, probe
-from kmyriad.envs.make import make_vector_env
+from kmyriad.envs.make import make_vector_env, make_world
 from kmyriad.envs.mujoco_warnings import silenced
 from kmyriad.envs.plane import Feature
 from kmyriad.envs.replica import Goal
 from kmyriad.envs.source import Source, find_source
 from kmyriad.envs.vector_engine import VectorEngine
+from kmyriad.envs.vector_env import WorldVectorEnv
+from kmyriad.envs.world import World
 from kmyriad.envs.world_engine import WorldEngine
-from kmyriad.errors import UsageError, first_line, nearest_name
+from kmyriad.errors import UsageError, first_line, nearest_name, need
 
 EngineName = Literal["auto", "serial", "processes", "vector", "warp"]
 
@@ -64,12 +66,12 @@ def make_engine(
         if name in settings:
             raise UsageError(f"{name} is no setting of the environment here; give the run's own, such as --horizon")
     if engine == "warp":
-        raise UsageError(f"{env} cannot be stepped by MuJoCo Warp yet; use engine auto")
+        return _of_warp(env, count, horizon, features, settings, goal, device, numbers)
     if short_name(env) in WORLDS:
         return _of_world(short_name(env), count, horizon, features, settings, goal, threads, numbers)
     source = find_source(env)
     if source.makes_many or (engine in ("auto", "vector") and _has_own_vector(source, features)):
-        return _of_vector(env, source, count, horizon, features, settings, goal, numbers)
+        return _of_vector(env, source, count, horizon, features, settings, goal, device, numbers)
     if engine == "vector":
         raise UsageError(f"{env} has no vector version of its own; use engine auto")
     return _of_singles(env, source, count, features, settings, goal, threads, engine, numbers)
@@ -102,14 +104,50 @@ def _of_world(
     threads: int | None,
     numbers: NDArray[np.int64],
 ) -> Engine:
-    if goal is not None:
-        if goal.names not in ((), ("x", "y"), ("x", "y", "z")):
-            raise UsageError(f"a goal in {name} is x y, or x y z; got {' '.join(goal.names)}")
-        settings |= {"goal": goal.point, "goal_radius": goal.radius, "ends_at_goal": goal.ends}
+    settings |= _goal_in_world(name, goal)
     env = make_vector_env(
         name, count, horizon=horizon, threads=threads, autoreset_mode=AutoresetMode.DISABLED, **settings
     )
     return WorldEngine(env, tuple(features) or WORLDS[name].features, numbers)
+
+
+def _of_warp(
+    env: str,
+    count: int,
+    horizon: int,
+    features: Sequence[str],
+    settings: dict[str, Any],
+    goal: GoalPoint | None,
+    device: str,
+    numbers: NDArray[np.int64],
+) -> Engine:
+    """One of our worlds, or what a function makes that is a `World`."""
+    need("engine warp", "warp", "warp", "mujoco_warp")
+    from kmyriad.envs.warp_engine import WarpEngine  # late: it takes seconds, and torch
+
+    name = short_name(env)
+    if name in WORLDS:
+        world: Any = make_world(name, horizon=horizon, **settings)
+        features = tuple(features) or WORLDS[name].features
+    else:
+        world = _made(env, find_source(env).make, **settings)
+    if not isinstance(world, World):
+        raise UsageError(f"engine warp steps worlds, and {env} makes {type(world).__name__}; use engine auto")
+    return WarpEngine(world, features or _explored(world), numbers, device, **_goal_in_world(env, goal))
+
+
+def _explored(world: World) -> Sequence[str]:
+    """What is sensible to explore in somebody's world: where the robot is, else all that it observes."""
+    return [axis for axis in "xyz" if axis in world.features] or tuple(world.features)
+
+
+def _goal_in_world(env: str, goal: GoalPoint | None) -> dict[str, Any]:
+    """A goal as settings of a world's engine."""
+    if goal is None:
+        return {}
+    if goal.names not in ((), ("x", "y"), ("x", "y", "z")):
+        raise UsageError(f"a goal in {env} is x y, or x y z; got {' '.join(goal.names)}")
+    return {"goal": goal.point, "goal_radius": goal.radius, "ends_at_goal": goal.ends}
 
 
 def _of_singles(
@@ -125,17 +163,17 @@ def _of_singles(
 ) -> Engine:
     def make() -> Any:
         with silenced():
-            made = source.make(**settings)
-        if not isinstance(made, gymnasium.Env):
-            raise UsageError(f"{env} makes no Gymnasium environment but {type(made).__name__}; mend or wrap it")
-        return made
+            return source.make(**settings)
 
-    try:
-        known = probe(make, features)
-    except UsageError:
-        raise
-    except Exception as error:  # what somebody's environment raises is anyone's guess
-        raise UsageError(f"{env} cannot be made: {type(error).__name__}: {first_line(error)}") from error
+    first = _made(env, make)
+    if not isinstance(first, gymnasium.Env) and isinstance(first, World):
+        replicas = WorldVectorEnv(
+            first, count, threads=threads, autoreset_mode=AutoresetMode.DISABLED, **_goal_in_world(env, goal)
+        )
+        return WorldEngine(replicas, features or _explored(first), numbers)
+    if not isinstance(first, gymnasium.Env):
+        raise UsageError(f"{env} makes no Gymnasium environment but {type(first).__name__}; mend or wrap it")
+    known = _made(env, partial(probe, lambda: first, features))
     spread: Spread = engine if engine == "serial" or engine == "processes" else "auto"
     told = [feature for term in known.terms for feature in term.features]
     return GymEngine(make, count, known, resolved(goal, told), spread, threads, numbers)
@@ -149,21 +187,50 @@ def _of_vector(
     features: Sequence[str],
     settings: dict[str, Any],
     goal: GoalPoint | None,
+    device: str,
     numbers: NDArray[np.int64],
 ) -> Engine:
+    if source.makes_many and source.takes_device:
+        settings = {"device": device} | settings
     make = source.make if source.makes_many else partial(source.make_vector or source.make, max_episode_steps=horizon)
+    made = _made(env, make, num_envs=count, **settings)
+    if not isinstance(made, gymnasium.vector.VectorEnv):
+        return _of_simulator(env, made, count, features, goal, numbers)
+    if made.num_envs != count:
+        raise UsageError(_wrong_count(env, count, made.num_envs))
+    engine = VectorEngine(made, features, numbers)
+    return engine if goal is None else VectorEngine(made, features, numbers, resolved(goal, engine.features))
+
+
+def _made(env: str, make: Callable[..., Any], **settings: Any) -> Any:
+    """What a function of somebody's makes of settings; whatever it raises instead is one sentence."""
     try:
-        made = make(num_envs=count, **settings)
+        return make(**settings)
     except UsageError:
         raise
     except Exception as error:  # what somebody's environment raises is anyone's guess
         raise UsageError(f"{env} cannot be made: {type(error).__name__}: {first_line(error)}") from error
-    if not isinstance(made, gymnasium.vector.VectorEnv):
+
+
+def _of_simulator(
+    env: str, made: Any, count: int, features: Sequence[str], goal: GoalPoint | None, numbers: NDArray[np.int64]
+) -> Engine:
+    """Mjlab's environments and Isaac Lab's, which are vector environments of their own kind."""
+    from kmyriad.envs.simulator_engine import SimulatorEngine, is_simulator  # late: it takes torch
+
+    if not is_simulator(made):
         raise UsageError(f"{env} takes num_envs and makes no vector environment but {type(made).__name__}; mend it")
-    if made.num_envs != count:
-        raise UsageError(f"{env} was asked for {count} replicas and made {made.num_envs}; mend it")
-    engine = VectorEngine(made, features, numbers)
-    return engine if goal is None else VectorEngine(made, features, numbers, resolved(goal, engine.features))
+    if made.unwrapped.num_envs != count:
+        raise UsageError(_wrong_count(env, count, made.unwrapped.num_envs))
+    engine = SimulatorEngine(made, features, numbers)
+    aim = resolved(goal, engine.features)
+    if aim is not None:
+        engine.aim(aim)
+    return engine
+
+
+def _wrong_count(env: str, asked: int, made: int) -> str:
+    return f"{env} was asked for {asked} replicas and made {made}; mend it"
 
 
 def _has_own_vector(source: Source, features: Sequence[str]) -> bool:

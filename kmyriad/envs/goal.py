@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kmyriad.envs.arrays import Array, namespace_of
 from kmyriad.envs.terrain import Terrain
 from kmyriad.errors import UsageError
 
@@ -63,9 +64,9 @@ def _why_not(goal: NDArray[np.float64], terrain: Terrain) -> str:
     return f"it lies below the ground, which is at z = {terrain.height(x, y):g} there; raise z or give only (x, y)"
 
 
-def distance_to_goals(positions: NDArray[np.float64], goals: NDArray[np.float64]) -> NDArray[np.float64]:
+def distance_to_goals(positions: Array, goals: Array) -> Array:
     """(n,), metres from positions (n, 3) to goals: in the plane for goals (x, y), in space for (x, y, z)."""
-    return np.linalg.norm(positions[:, : goals.shape[1]] - goals, axis=1)
+    return namespace_of(goals).linalg.norm(positions[:, : goals.shape[1]] - goals, axis=1)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from kmyriad.envs.replica import (
 )
 from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.vector_env import WorldVectorEnv
+from kmyriad.envs.world import World
 from kmyriad.errors import TrainingStoppedError, UsageError, first_line
 
 Spread = Literal["auto", "serial", "processes"]
@@ -119,6 +120,7 @@ class GymEngine:
     speaks_tensors = False
     obeys_limit = True
     can_be_saved = True
+    world: World | None = None
     simulation: WorldVectorEnv | None = None
 
     def __init__(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kmyriad.envs.arrays import Array, namespace_of
 from kmyriad.envs.terrain import Terrain
 from kmyriad.envs.world import World
 
@@ -64,6 +65,19 @@ class Feature:
     """Side of a coverage cell, and how near a goal is near enough where nothing else is asked for."""
 
 
+def features_of_world(world: World, names: Sequence[str]) -> tuple[tuple[Feature, ...], tuple[int, ...] | None]:
+    """(the numbers that a world's features by name are, their columns in the observation if all are there)."""
+    known = [world.features[name] for name in names]
+    numbers = tuple(
+        Feature(one.name if one.size == 1 else f"{one.name}[{index}]", one.unit, 1.0, world.goal_radius)
+        for one in known
+        for index in range(one.size)
+    )
+    if any(one.source != "observation" for one in known):
+        return numbers, None
+    return numbers, tuple(column for one in known for column in range(one.slice.start, one.slice.stop))
+
+
 def plane_of_features(
     features: Sequence[Feature], start: NDArray[np.floating], seconds_per_step: float | None = None
 ) -> Plane:
@@ -75,6 +89,7 @@ def plane_of_features(
     return Plane(names, units, (x, y), (begin[0], begin[1]), None, seconds_per_step)
 
 
-def xy_of(features: NDArray[np.float32]) -> NDArray[np.float32]:
+def xy_of(features: Array) -> Array:
     """(n, 2), the first two of features (n, f), or the only one and 0."""
-    return features[:, :2] if features.shape[1] > 1 else np.column_stack([features, np.zeros_like(features)])
+    xp = namespace_of(features)
+    return features[:, :2] if features.shape[1] > 1 else xp.column_stack([features, xp.zeros_like(features)])

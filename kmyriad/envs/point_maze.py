@@ -6,13 +6,13 @@ from typing import Annotated
 
 import mujoco
 import numpy as np
-from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from kmyriad.checks import Between
+from kmyriad.envs.arrays import Array, namespace_of
 from kmyriad.envs.maze import map_of
 from kmyriad.envs.terrain import ARENA_BYTES, Terrain, walled
-from kmyriad.envs.world import Feature, FeatureTable
+from kmyriad.envs.world import Feature, FeatureTable, Physics
 
 CELL = 1.0
 WALL_HEIGHT = 0.4
@@ -70,6 +70,7 @@ class PointMaze:
     reset_noise: float
 
     features = FEATURES
+    speaks_tensors = True
     goal_radius = 0.45
     symmetries = ()
 
@@ -88,15 +89,16 @@ class PointMaze:
             qpos += rng.uniform(-reach, reach, 2)
         return qpos, np.zeros(2)
 
-    def before_step(self, batch: Batch) -> None:
+    def before_step(self, batch: Physics) -> None:
         qvel = batch.bind("qvel")
-        np.clip(qvel, -MAX_SPEED, MAX_SPEED, out=qvel)
+        namespace_of(qvel).clip(qvel, -MAX_SPEED, MAX_SPEED, out=qvel)
 
-    def positions(self, batch: Batch) -> NDArray[np.float64]:
+    def positions(self, batch: Physics) -> Array:
         qpos = batch.bind("qpos")
-        return np.column_stack([qpos, np.zeros(len(qpos))])
+        xp = namespace_of(qpos)
+        return xp.column_stack([qpos, xp.zeros_like(qpos[:, 0])])
 
-    def observe(self, batch: Batch, last_action: NDArray[np.float64], out: NDArray[np.float32]) -> None:
+    def observe(self, batch: Physics, last_action: Array, out: Array) -> None:
         out[:, :2] = batch.bind("qpos")
         out[:, 2:] = batch.bind("qvel")
 

@@ -3,17 +3,19 @@
 import importlib
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mujoco
 import numpy as np
-from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from kmyriad.envs.mujoco_warnings import silenced
 from kmyriad.envs.terrain import Terrain
 from kmyriad.envs.world import World
 from kmyriad.errors import UsageError, first_line, nearest_name
+
+if TYPE_CHECKING:
+    from mujoco.batch import Batch
 
 CAMERAS = ("follow", "top")
 EVERYTHING = int(mujoco.mjtCatBit.mjCAT_ALL)
@@ -89,7 +91,7 @@ class WorldRenderer:
         self._canvas = Canvas(world.model, width, height)
 
     def render(
-        self, batch: Batch, index: int, goal: NDArray[np.float64] | None, goal_radius: float, camera: str | None
+        self, batch: "Batch", index: int, goal: NDArray[np.float64] | None, goal_radius: float, camera: str | None
     ) -> NDArray[np.uint8]:
         """(height, width, 3), replica `index` with its goal as a translucent ball."""
         view = fixed_view(self._world, camera or self._camera)

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, flatten, flatten_space
 from numpy.typing import NDArray
 
+from kmyriad.envs.arrays import Array, like, namespace_of
 from kmyriad.envs.features import Seen, Term, data_of, find_simulator, merged, read_terms
 from kmyriad.envs.vector_env import DIVERGED_WARNINGS
 from kmyriad.errors import UsageError
@@ -32,10 +33,11 @@ class Goal:
     ends: bool
     """Whether it ends the episode."""
 
-    def distance(self, features: NDArray[np.floating]) -> NDArray[np.float64]:
+    def distance(self, features: Array) -> Array:
         """(...), from features (..., f), in radii: at most 1 is there."""
-        offsets = features[..., list(self.features)] - np.array(self.point)
-        return np.asarray(np.sqrt(np.square(offsets / np.array(self.radii)).sum(axis=-1)))
+        xp = namespace_of(features)
+        offsets = features[..., list(self.features)] - like(np.array(self.point), features)
+        return xp.sqrt(xp.square(offsets / like(np.array(self.radii), features)).sum(axis=-1))
 
 
 @dataclass(frozen=True)

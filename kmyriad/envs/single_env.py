@@ -9,8 +9,8 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike, NDArray
 
 from kmyriad.checks import Between
-from kmyriad.envs.vector_env import WorldVectorEnv, world_metadata, world_spaces
-from kmyriad.envs.world import World
+from kmyriad.envs.vector_env import WorldVectorEnv
+from kmyriad.envs.world import World, world_metadata, world_spaces
 
 
 class WorldEnv(gymnasium.Env[NDArray[Any], NDArray[Any]]):

@@ -31,6 +31,8 @@ class Source:
     """From its settings by keyword; with `num_envs` among them if `makes_many`."""
     makes_many: bool = False
     """Whether it makes a vector environment of a number of replicas."""
+    takes_device: bool = False
+    """Whether `device` is among its settings too: where its tensors are to be."""
     make_vector: Factory | None = None
     """Its own vector version, from `num_envs` and settings, where it has one beside single environments."""
     own_horizon: int | None = None
@@ -144,10 +146,10 @@ def _in_module(module: str, name: str) -> Any:
 
 def _of_function(function: Factory) -> Source:
     try:
-        takes_count = "num_envs" in inspect.signature(function).parameters
+        settings = set(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # a builtin, which has none
-        takes_count = False
-    return Source(function, makes_many=takes_count)
+        settings = set()
+    return Source(function, makes_many="num_envs" in settings, takes_device="device" in settings)
 
 
 def _registered(env_id: str) -> Source:

@@ -20,6 +20,7 @@ from kmyriad.envs.replica import Goal, action_of, flat_space
 from kmyriad.envs.source import find_function
 from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.vector_env import WorldVectorEnv
+from kmyriad.envs.world import World
 from kmyriad.errors import TrainingStoppedError, UsageError, first_line
 
 
@@ -29,6 +30,7 @@ class VectorEngine:
     device = "cpu"
     speaks_tensors = False
     can_be_saved = False
+    world: World | None = None
     simulation: WorldVectorEnv | None = None
 
     def __init__(

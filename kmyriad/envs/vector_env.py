@@ -1,6 +1,7 @@
 """The engine: n replicas of one world, stepped together on CPU threads by `mujoco.batch`."""
 
 import ctypes
+import importlib.util
 import os
 import weakref
 from collections.abc import Sequence
@@ -12,14 +13,13 @@ import mujoco
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from mujoco.batch import Batch, SimulationError
 from numpy.typing import ArrayLike, NDArray
 
 from kmyriad.checks import Between
 from kmyriad.envs.goal import distance_to_goals, parse_goals
 from kmyriad.envs.mujoco_warnings import silenced
 from kmyriad.envs.rendering import WorldRenderer
-from kmyriad.envs.world import Source, World
+from kmyriad.envs.world import Source, World, start_state, world_metadata, world_spaces
 from kmyriad.errors import UsageError
 
 DIVERGED_WARNINGS = [
@@ -66,6 +66,8 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
     0, until its episode ends.
     """
 
+    _renderer: WorldRenderer | None = None
+
     def __init__(
         self,
         world: World,
@@ -81,6 +83,7 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
         width: Annotated[int, Between(1, 8192)] = 480,
         height: Annotated[int, Between(1, 8192)] = 480,
     ) -> None:
+        _need_batch()
         if num_envs < 1:
             raise UsageError(f"num_envs must be at least 1; got {num_envs}")
         if threads is not None and threads < 1:
@@ -125,6 +128,9 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
 
     def _open_batch(self) -> None:
         """Start the engine, whose threads are those of one process."""
+        from mujoco.batch import Batch, SimulationError  # late: other people's environments do without
+
+        self._simulation_error = SimulationError
         self._batch = Batch(self.world.model, self.num_envs, nthread=self._settings["threads"] or 0)
         self._was_forked = False
         _OPEN.add(self)
@@ -246,10 +252,12 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
     def render_replica(self, index: int, camera: str | None = None) -> NDArray[np.uint8]:
         """A picture (height, width, 3) of one replica, from the camera `follow` or `top`."""
         goal = None if self._goals is None else self._goals[index]
+        assert self._renderer is not None
         return self._renderer.render(self._batch, index, goal, self.goal_radius, camera)
 
     def close_extras(self, **kwargs: Any) -> None:
-        self._renderer.close()
+        if self._renderer is not None:  # it is not, where a setting was refused
+            self._renderer.close()
 
     def _simulate(self, controls: NDArray[np.float64], moving: NDArray[np.bool_]) -> None:
         """Advance the moving replicas; those that diverge on the way are put back to where they were and frozen."""
@@ -260,7 +268,7 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
         with silenced():
             try:
                 self._batch.step(None if moving.all() else np.flatnonzero(moving), nstep=self.world.decimation)
-            except SimulationError as error:
+            except self._simulation_error as error:
                 broken[error.ids] = True
         self._observation, self._observation_before = self._observation_before, self._observation
         with np.errstate(all="ignore"):
@@ -290,9 +298,8 @@ class WorldVectorEnv(gymnasium.vector.VectorEnv[NDArray[np.float32], NDArray[np.
             self._batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE)
             if self.world.has_reset_noise:
                 for index in ids:
-                    key = np.array([self._seed[index], self._episode[index]], np.uint64)
-                    rng = np.random.Generator(np.random.Philox(key=key))
-                    self._qpos[index], self._qvel[index] = self.world.initial_state(rng)
+                    start = start_state(self.world, int(self._seed[index]), int(self._episode[index]))
+                    self._qpos[index], self._qvel[index] = start
             else:
                 self._qpos[ids], self._qvel[ids] = self.world.initial_state(None)
             self._batch.forward(ids)
@@ -406,17 +413,13 @@ def _restored(
     return env
 
 
-def world_spaces(world: World) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:
-    """(observation space, action space) of one replica."""
-    bounds = world.features.observation_bounds
-    observation_space = gymnasium.spaces.Box(-bounds, bounds, dtype=np.float32)
-    return observation_space, gymnasium.spaces.Box(-1.0, 1.0, (world.model.nu,), np.float32)
-
-
-def world_metadata(world: World) -> dict[str, Any]:
-    """Gymnasium's metadata of an environment of `world`."""
-    control_step = world.model.opt.timestep * world.decimation
-    return {"render_modes": ["rgb_array"], "render_fps": round(1 / control_step)}
+def _need_batch() -> None:
+    """Refuse to step worlds with a MuJoCo that cannot step many at once."""
+    if importlib.util.find_spec("mujoco.batch") is None:
+        raise UsageError(
+            f"our worlds need MuJoCo 3.17 or later (mujoco.batch), and {mujoco.__version__} is installed; install it"
+            " with: pip install 'kmyriad[worlds]'"
+        )
 
 
 def _parse_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
+import gymnasium
 import mujoco
 import numpy as np
-from mujoco.batch import Batch
 from numpy.typing import NDArray
 
+from kmyriad.envs.arrays import Array, namespace_of
 from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.terrain import Terrain
 from kmyriad.errors import UsageError, nearest_name
@@ -63,12 +64,13 @@ class FeatureTable(Mapping[str, Feature]):
     def __contains__(self, name: object) -> bool:
         return name in self._features
 
-    def read(self, names: Sequence[str], sources: Mapping[Source, NDArray[Any]]) -> NDArray[np.float32]:
+    def read(self, names: Sequence[str], sources: Mapping[Source, Array]) -> Array:
         """(n, d), the named features side by side, from `sources`: arrays (n, ...) by source."""
         if isinstance(names, str) or not names:
             raise UsageError(f"features must be a list of at least one name, such as ['x', 'y']; got {names!r}")
-        features = [self[name] for name in names]
-        return np.concatenate([sources[f.source][:, f.slice] for f in features], axis=1, dtype=np.float32)
+        parts = [sources[feature.source][:, feature.slice] for feature in map(self.__getitem__, names)]
+        joined = namespace_of(parts[0]).concatenate(parts, axis=1)
+        return joined.astype(np.float32, copy=False) if isinstance(joined, np.ndarray) else joined
 
     def as_rows(self) -> list[tuple[str, str, str, str]]:
         """(name, where, unit, meaning) of every feature, for tables in the docs and on the terminal."""
@@ -77,11 +79,26 @@ class FeatureTable(Mapping[str, Feature]):
         ]
 
 
+class Physics(Protocol):
+    """The simulations of all replicas: `mujoco.batch.Batch`, or MuJoCo Warp's."""
+
+    def bind(self, name: str) -> Array:
+        """(n, ...), MuJoCo's array of that name (qpos, qvel, ctrl, sensordata) of every replica, to read and write."""
+
+
+@runtime_checkable
 class World(Protocol):
     """A robot on a terrain. `vector_env.WorldVectorEnv` steps n replicas of one; a new world implements this.
 
-    The methods see all replicas at once (arrays of shape (n, ...), bound to the batch) and never loop over them.
+    The methods see all replicas at once (arrays of shape (n, ...), bound to the physics) and never loop over them.
     """
+
+    @property
+    def speaks_tensors(self) -> bool:
+        """Whether `before_step`, `observe` and `positions` can do with torch tensors in place of NumPy arrays.
+
+        That is what engines on a device (MuJoCo Warp) ask for. `arrays.namespace_of` makes one code serve both.
+        """
 
     @property
     def model(self) -> mujoco.MjModel:
@@ -117,11 +134,32 @@ class World(Protocol):
     def has_reset_noise(self) -> bool:
         """Whether `initial_state` draws from its generator."""
 
-    def before_step(self, batch: Batch) -> None:
+    def before_step(self, batch: Physics) -> None:
         """Change the state before physics runs (PointMaze clips velocities); most worlds do nothing."""
 
-    def observe(self, batch: Batch, last_action: NDArray[np.float64], out: NDArray[np.float32]) -> None:
+    def observe(self, batch: Physics, last_action: Array, out: Array) -> None:
         """Write every replica's observation into `out`, (n, observation_size)."""
 
-    def positions(self, batch: Batch) -> NDArray[np.float64]:
+    def positions(self, batch: Physics) -> Array:
         """(n, 3), where each robot is, for goals and cameras."""
+
+
+def start_state(world: World, seed: int, episode: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(qpos, qvel) in which a replica with a seed begins its episode of that number, whatever steps it."""
+    if not world.has_reset_noise:
+        return world.initial_state(None)
+    key = np.array([seed, episode], np.uint64)
+    return world.initial_state(np.random.Generator(np.random.Philox(key=key)))
+
+
+def world_spaces(world: World) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:
+    """(observation space, action space) of one replica."""
+    bounds = world.features.observation_bounds
+    observation_space = gymnasium.spaces.Box(-bounds, bounds, dtype=np.float32)
+    return observation_space, gymnasium.spaces.Box(-1.0, 1.0, (world.model.nu,), np.float32)
+
+
+def world_metadata(world: World) -> dict[str, Any]:
+    """Gymnasium's metadata of an environment of `world`."""
+    control_step = world.model.opt.timestep * world.decimation
+    return {"render_modes": ["rgb_array"], "render_fps": round(1 / control_step)}

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmyriad.envs.engine import Outcome, State
-from kmyriad.envs.plane import Feature, plane_of_world, xy_of
-from kmyriad.envs.vector_env import SimulatorState, WorldVectorEnv, world_spaces
+from kmyriad.envs.plane import features_of_world, plane_of_world, xy_of
+from kmyriad.envs.vector_env import SimulatorState, WorldVectorEnv
+from kmyriad.envs.world import World, world_spaces
 
 POSITION = ("x", "y")
 
@@ -25,22 +26,14 @@ class WorldEngine:
     def __init__(self, env: WorldVectorEnv, features: Sequence[str], numbers: NDArray[np.int64]) -> None:
         self._env, self.count, self._numbers = env, env.num_envs, numbers.tolist()
         self.simulation: WorldVectorEnv | None = env
+        self.world: World | None = env.world
         self.action_space = env.single_action_space
         self.observation_size = env.world.features.observation_size
         self.observation_space = world_spaces(env.world)[0]
         self._names = tuple(features)
         env.read_features(self._names)  # a misspelt name is told now
-        cell = env.world.goal_radius
-        known = [env.world.features[name] for name in features]
-        self.features = tuple(
-            Feature(one.name if one.size == 1 else f"{one.name}[{index}]", one.unit, 1.0, cell)
-            for one in known
-            for index in range(one.size)
-        )
+        self.features, self.columns = features_of_world(env.world, features)
         self.symmetries = env.world.symmetries
-        self.columns: tuple[int, ...] | None = None
-        if all(one.source == "observation" for one in known):
-            self.columns = tuple(column for one in known for column in range(one.slice.start, one.slice.stop))
         self._has_xy = all(name in env.world.features for name in POSITION)
         self.plane = plane_of_world(env.world)
         self.tells_success = env.has_goal

@@ -202,10 +202,11 @@ def jumpstart_values(run: Run | str | Path) -> Values:
     if not rows:
         raise UsageError(f"{run.path} has no success rates yet; let it train for an episode first")
     steps, success = np.array(rows, np.float64).T
+    trapezoids = np.diff(steps, prepend=0.0) * (success + np.array([0.0, *success[:-1]])) / 2
     half = np.flatnonzero(np.array(smoothed(success.tolist())) >= HALF)
     return {
         "final_success": float(success[-FINAL_ROWS:].mean()),
-        "area": float(np.trapezoid([0.0, *success], [0.0, *steps]) / steps[-1]),
+        "area": float(trapezoids.sum() / steps[-1]),
         "steps_to_half": float(steps[half[0]]) if half.size else None,
         "env_steps": float(steps[-1]),
     }

@@ -14,6 +14,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from kmyriad import errors
 from kmyriad.errors import UsageError
 from kmyriad.exporters.portable import Portable, reference, tensors
 from kmyriad.runs.files import check_name, os_errors, write_json
@@ -107,13 +108,4 @@ def carried_module(folder: Path, name: str) -> Iterator[ModuleType]:
 
 def need(target: str, extra: str, *modules: str) -> None:
     """Refuse a target whose library is missing."""
-    for module in modules:
-        try:
-            import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
-                raise
-            raise UsageError(
-                f"export to {target} needs the package {module}, which is not installed; install it with:"
-                f" pip install 'kmyriad[{extra}]'"
-            ) from None
+    errors.need(f"export to {target}", extra, *modules)

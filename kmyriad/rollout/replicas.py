@@ -83,7 +83,7 @@ class Replicas:
     @property
     def world(self) -> World | None:
         """What is simulated, where that can be looked at: terrain, model, names of features."""
-        return None if self.engine.simulation is None else self.engine.simulation.world
+        return self.engine.world
 
     @property
     def plane(self) -> Plane:

@@ -33,6 +33,7 @@ class Puck:
     goal_radius = 0.5
     symmetries = ()
     has_reset_noise = False
+    speaks_tensors = False
 
     @cached_property
     def model(self):
