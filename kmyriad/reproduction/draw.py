@@ -119,8 +119,8 @@ def success_rates(folder: Path, size: Size) -> list[Made]:
     for x, of in (("iteration", "updates"), ("env_steps", "environment steps, selection and practice counted")):
         panels = {title: _success_curves(folder, size, world, x) for world, title in TITLES.items()}
         caption = (
-            f"Success of PPO from three starts over {of}: mean and 95 % interval over seeds, goals beyond 4.5 m averaged"
-            " within a seed."
+            f"Success of PPO from three starts over {of}: mean and 95 % interval over seeds, goals beyond 4.5 m"
+            " averaged within a seed."
         )
         name = "success-rates" if x == "iteration" else "success-rates-steps"
         title = "Figure 7, PPO success rates" + ("" if x == "iteration" else ", equal steps")
@@ -217,8 +217,8 @@ def point_maze(folder: Path, size: Size) -> list[Made]:
         ]
         rows[f"goal {goal.replace('-', ' ')}"] = (world, [HeatMap("the goal", nowhere, place), *after])
     caption = (
-        f"Two agents without reward, and each of them after a jump-start to either goal, until it is reached; seed {seed}."
-        " The initial state is red, goals are green."
+        f"Two agents without reward, and each of them after a jump-start to either goal, until it is reached; seed"
+        f" {seed}. The initial state is red, goals are green."
     )
     return [("point-maze", "Figure 4, PointMaze", caption, heat_grid(rows, start="red"))]
 

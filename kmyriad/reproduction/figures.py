@@ -31,9 +31,9 @@ BUDGET_COLOURS = ("#34495E", "#D35400", "#27AE60", "#C0392B", "#8E44AD")
 TITLES = {"ant-empty": "Ground", "ant-maze": "Maze", "ant-cave": "Cave", "ant-pyramid": "Pyramid"}
 """Of the worlds, in the order of the paper's panels."""
 
-Point = tuple[float, ...]
-RELEVANT = 0.9
-"""Part of the states that a map of an open world shows at least in each direction; a few that strayed would shrink it."""
+Point = tuple[float, float]
+STRAYED = 0.005
+"""Part of the states at each end that maps of open worlds may leave out: a few that strayed would shrink the rest."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def heat_grid(rows: Mapping[str, tuple[World, Sequence[HeatMap]]], *, start: str
             _mark_start(axes, world, start)
             if one.goal is not None:
                 axes.add_patch(
-                    Circle(one.goal[:2], world.goal_radius, facecolor=GREEN, edgecolor="black", alpha=0.8, zorder=4)
+                    Circle(one.goal, world.goal_radius, facecolor=GREEN, edgecolor="black", alpha=0.8, zorder=4)
                 )
         panels[0].set_ylabel(f"{name}\ny (m)", size=TEXT)
         for axes in panels if row == len(rows) - 1 else ():
@@ -142,8 +142,8 @@ def goal_panels(worlds: Mapping[str, tuple[World, Sequence[Point]]]) -> Figure:
         axes = figure.add_subplot(1, len(worlds), index + 1)
         draw_terrain(axes, world, _around(world, goals))
         for goal in goals:
-            axes.add_patch(Circle(goal[:2], world.goal_radius, facecolor="blue", alpha=0.25, linewidth=0, zorder=3))
-            axes.plot(*goal[:2], marker="o", color="blue", markersize=3, zorder=4)
+            axes.add_patch(Circle(goal, world.goal_radius, facecolor="blue", alpha=0.25, linewidth=0, zorder=3))
+            axes.plot(*goal, marker="o", color="blue", markersize=3, zorder=4)
         _mark_start(axes, world, "red")
         axes.set_title(title, fontsize=TEXT, color=INK, pad=3)
         axes.set(xlabel="x (m)", ylabel="" if index else "y (m)")
@@ -160,8 +160,8 @@ def region_figure(
     figure.set_layout_engine("constrained", w_pad=0.05, h_pad=0.03)
     axes = figure.add_subplot(1, 2, 1)
     draw_terrain(axes, world, _around(world, [*outside, *inside]))
-    axes.plot(*np.array(outside)[:, :2].T, linestyle="", marker="o", color=BLUE, markersize=4, zorder=4)
-    axes.plot(*np.array(inside)[:, :2].T, linestyle="", marker="x", color=AMBER, markersize=5, zorder=4)
+    axes.plot(*np.array(outside).T, linestyle="", marker="o", color=BLUE, markersize=4, zorder=4)
+    axes.plot(*np.array(inside).T, linestyle="", marker="x", color=AMBER, markersize=5, zorder=4)
     x, y = world.terrain.start
     axes.add_patch(Circle((x, y), AFFORDABLE, fill=False, color="green", linestyle="--", zorder=3))
     _mark_start(axes, world, "white")
@@ -186,15 +186,14 @@ def mark_as_too_small(figure: Figure, words: str) -> None:
 def _extent(world: World, places: Sequence[NDArray[np.floating]]) -> Extent:
     """The whole of a maze; elsewhere what holds most of each map's points."""
     points = [place for place in places if len(place)]
-    tail = (1 - RELEVANT) / 2 / 10
-    corners: list[Any] = [np.quantile(place, (tail, 1 - tail), axis=0) for place in points]
+    corners: list[Any] = [np.quantile(place, (STRAYED, 1 - STRAYED), axis=0) for place in points]
     return fit_extent(world, np.concatenate(corners) if corners else np.empty((0, 2)))
 
 
 def _around(world: World, goals: Sequence[Point]) -> Extent:
     """What shows goals with their radius, and the circle that PPO alone comes out of."""
     reach = np.array([[-1, -1], [1, 1]]) * (AFFORDABLE + world.goal_radius)
-    places = np.array([goal[:2] for goal in goals])
+    places = np.array(goals)
     return fit_extent(world, np.concatenate([places - world.goal_radius, places + world.goal_radius, reach]))
 
 

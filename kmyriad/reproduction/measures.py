@@ -127,9 +127,9 @@ def _steps_to_mark(facts: Numbers, folder: Path, size: Size, method: Method, wor
     names = {str(agents): [run_name(world, agents, seed) for seed in SIZES[size].seeds] for agents in AGENTS}
     names["50-one-rate"] = [run_name(world, 50, seed, "one-rate") for seed in SIZES[size].seeds]
     curves: dict[str, dict[int, Any]] = {}
-    for name, of_seeds in names.items():
-        for seed, run_of in zip(SIZES[size].seeds, of_seeds, strict=True):
-            run = finished(folder / run_of)
+    for name, paths in names.items():
+        for seed, path in zip(SIZES[size].seeds, paths, strict=True):
+            run = finished(folder / path)
             if run is not None:
                 curves.setdefault(name, {})[seed] = _entropies(run)
     ends = [np.mean([ys[-FINAL_ROWS:].mean() for _, ys in of_seeds.values()]) for of_seeds in curves.values()]
@@ -189,8 +189,8 @@ def _ring(facts: Numbers, folder: Path, goal: str, seed: int) -> None:
         _put(facts, f"ring_success/{goal}/{agent}", seed, told["success"])
         _put(facts, f"winding/{goal}/{agent}", seed, told["winding"])
         ways.append(told)
-    both = all(way["success"] >= SOLVED for way in ways)
-    turns = [float(np.sign(way["winding"] or 0.0)) for way in ways]
+    both = all((way["success"] or 0.0) >= SOLVED for way in ways)
+    turns = [way["winding"] or 0.0 for way in ways]
     _put(facts, f"opposite/{goal}", seed, float(both and turns[0] * turns[1] < 0))
 
 
@@ -250,7 +250,7 @@ def fresh_success(run: Run) -> float:
 
 
 def fresh_way(run: Run) -> dict[str, float | None]:
-    """`success` of a jump-start in the ring, and the median `winding` of its successes: turns, anti-clockwise above 0."""
+    """`success` of a jump-start in the ring, and the median `winding` of its successes."""
 
     def measured() -> dict[str, float | None]:
         trajectory = play(run, SUCCESS_EPISODES, SEED, threads=1)
@@ -328,8 +328,8 @@ def accuracy(ends: NDArray[np.float32], valid: NDArray[np.bool_]) -> float | Non
 def weighted_errors() -> dict[str, float]:
     """Claim 15: how far the weighted form is from Eq. 1 when every weight is 1, on a fixed cloud of points.
 
-    `value` in nats. `gradient` with respect to the logarithms of the weights, from autograd against the closed form that
-    policies are trained with, as part of its largest entry.
+    `value` in nats. `gradient` with respect to the logarithms of the weights, from autograd against the closed form
+    that policies are trained with, as part of its largest entry.
     """
     points = np.random.default_rng(0).normal(size=(500, 3))
     neighbours = nearest_neighbours(points, K)

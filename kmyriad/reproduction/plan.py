@@ -45,7 +45,7 @@ RING_GOALS = {"top-right": (2.0, 2.0), "top-left": (-2.0, 2.0)}
 
 Size = Literal["quick", "desk", "paper"]
 Method = Literal["paper", "ours"]
-Point = tuple[float, ...]
+Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -77,22 +77,44 @@ class Scale:
 
 PAPER_SEEDS = (0, 1, 56, 123)
 SIZES: dict[Size, Scale] = {
-    "quick": Scale((0, 1), 50, 50, 4, 50, 2, 30, 24_000, 5_000, {"outside": 1, "inside": 1}, (0, 1)),
+    "quick": Scale(
+        seeds=(0, 1),
+        horizon=50,
+        replicas=50,
+        updates=4,
+        episodes=50,
+        kl_episodes=2,
+        goal_replicas=30,
+        goal_steps=24_000,
+        selection_steps=5_000,
+        goals={"outside": 1, "inside": 1},
+        region_seeds=(0, 1),
+    ),
     "desk": Scale(
-        PAPER_SEEDS, 200, 100, 200, 300, 20, 100, 1_200_000, 100_000, {"outside": 4, "inside": 1}, (*PAPER_SEEDS, 2, 3)
+        seeds=PAPER_SEEDS,
+        horizon=200,
+        replicas=100,
+        updates=200,
+        episodes=300,
+        kl_episodes=20,
+        goal_replicas=100,
+        goal_steps=1_200_000,
+        selection_steps=100_000,
+        goals={"outside": 4, "inside": 1},
+        region_seeds=(*PAPER_SEEDS, 2, 3),
     ),
     "paper": Scale(
-        PAPER_SEEDS,
-        600,
-        1000,
-        200,
-        1000,
-        1000,
-        300,
-        10_000_000,
-        None,
-        {"outside": 4, "inside": 2},
-        (*PAPER_SEEDS, 2, 3),
+        seeds=PAPER_SEEDS,
+        horizon=600,
+        replicas=1000,
+        updates=200,
+        episodes=1000,
+        kl_episodes=1000,
+        goal_replicas=300,
+        goal_steps=10_000_000,
+        selection_steps=None,
+        goals={"outside": 4, "inside": 2},
+        region_seeds=(*PAPER_SEEDS, 2, 3),
     ),
 }
 """`paper` is Tables 2 and 3. `desk` has its numbers of updates, rates and agents with a third of its horizon and a
@@ -133,11 +155,11 @@ def goals_in(world: str, zone: str, count: int) -> list[Point]:
     """`count` goals in a zone around the start of a world, to a centimetre."""
     made = make_world(world)
     places = draw_goals(made.terrain, ZONES[zone], count, made.goal_radius, GOAL_SEED)
-    return [tuple(round(float(number), 2) for number in place) for place in places]
+    return [(round(float(x), 2), round(float(y), 2)) for x, y in places]
 
 
 def region_goals(size: Size, zone: str) -> dict[int, Point]:
-    """By seed, the goal of each run of PPO alone in AntEmpty: those of the success rates in turn, and new ones inside."""
+    """By seed, the goal of each run of PPO alone in AntEmpty: outside those of the success rates, inside new ones."""
     scale = SIZES[size]
     goals = goals_in("ant-empty", zone, scale.goals[zone] if zone == "outside" else len(scale.region_seeds))
     return {seed: goals[index % len(goals)] for index, seed in enumerate(scale.region_seeds)}

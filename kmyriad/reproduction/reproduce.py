@@ -96,7 +96,7 @@ def cost_of(plan: Plan, processes: int) -> list[str]:
     hours = left / RATE / processes / 3600
     return [
         *lines,
-        f"{len(lines)} runs, {left:,} steps left: about {hours:.1f} hours with {processes} at a time, at {RATE:,} steps/s"
+        f"{len(lines)} runs, {left:,} steps left: about {hours:.1f} hours with {processes} at a time at {RATE:,} steps/s"
         " each; measuring fresh episodes comes on top",
     ]
 

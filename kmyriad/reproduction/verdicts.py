@@ -339,8 +339,8 @@ CLAIMS = [
         6,
         "KL between agents grows from ten to fifty in every world",
         "Empty .9869 to 1.3337, Maze .5980 to 1.0230, Pyramid .5340 to .8807, Cave .8804 to 1.0432",
-        "KL less its floor of shuffled labels, as many episodes and states of every agent: fifty ahead of ten in four of"
-        " four; refuted if behind in any",
+        "KL less its floor of shuffled labels, as many episodes and states of every agent: fifty ahead of ten in four"
+        " of four; refuted if behind in any",
         "kl-table",
         divergence_grows,
     ),
@@ -419,7 +419,7 @@ CLAIMS = [
         15,
         "at importance weight 1 the weighted estimator is Eq. 1",
         "appendix",
-        "value and gradient to float error, with weights normalised over the batch (MEPOL's form; as printed it is none)",
+        "value and gradient to float error, with weights normalised over the batch (MEPOL's form; as printed it fails)",
         "",
         estimators_agree,
     ),
