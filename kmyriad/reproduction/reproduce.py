@@ -90,14 +90,14 @@ def cost_of(plan: Plan, processes: int) -> list[str]:
     """A line for every run with the steps it has left, and what that comes to."""
     lines, left = [], 0
     for job in plan.jobs:
-        done = is_done(job, plan.folder / job.name)
-        left += 0 if done else job.config.run.total_steps
-        lines.append(f"{job.name}  {job.config.run.total_steps:,} steps{'  done' if done else ''}")
+        steps, done = job.config.run.total_steps, is_done(job, plan.folder / job.name)
+        left += 0 if done else steps
+        lines.append(f"{job.name}  {steps:,} steps  {'done' if done else f'{steps / RATE / 3600:.2f} h'}")
     hours = left / RATE / processes / 3600
     return [
         *lines,
-        f"{len(lines)} runs, {left:,} steps left: about {hours:.1f} hours with {processes} at a time at {RATE:,} steps/s"
-        " each; measuring fresh episodes comes on top",
+        f"{len(lines)} runs, {left:,} steps left: about {hours:.1f} h, {processes} at a time with {RATE:,} steps/s each;"
+        " measuring fresh episodes comes on top",
     ]
 
 
