@@ -339,7 +339,7 @@ def weighted_errors() -> dict[str, float]:
     rewards = particle_rewards(neighbours, 3).astype(np.float64)
     closed = (rewards - rewards.mean()) / len(points)
     return {
-        "value": abs(float(weighted) - knn_entropy(points, K)),
+        "value": abs(float(weighted.detach()) - knn_entropy(points, K)),
         "gradient": float(np.abs(gradient.numpy() - closed).max() / np.abs(closed).max()),
     }
 

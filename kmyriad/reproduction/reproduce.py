@@ -96,8 +96,8 @@ def cost_of(plan: Plan, processes: int) -> list[str]:
     hours = left / RATE / processes / 3600
     return [
         *lines,
-        f"{len(lines)} runs, {left:,} steps left: about {hours:.1f} h, {processes} at a time with {RATE:,} steps/s each;"
-        " measuring fresh episodes comes on top",
+        f"{len(lines)} runs, {left:,} steps left: about {hours:.1f} h, {processes} at a time with {RATE:,} steps/s"
+        " each; measuring fresh episodes comes on top",
     ]
 
 
