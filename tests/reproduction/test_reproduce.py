@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from html import escape
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,3 +168,12 @@ def test_all_of_it_at_the_smallest_size(tmp_path, method):
     finished = time.monotonic()
     subprocess.run([*command, "--out", str(out)], check=True, stderr=subprocess.DEVNULL)
     assert time.monotonic() - finished < 120  # nothing is trained or measured again
+
+
+def test_the_docs_have_every_figure_and_table_of_the_paper():
+    text = (Path(__file__).parents[2] / "docs" / "results" / "reproduction.md").read_text()
+    for item in ITEMS:
+        rows = [line for line in text.splitlines() if line.startswith(f"| {item.name} |")]
+        assert len(rows) == 1, item.name
+        assert item.target in ("", "any") or f"`kmyriad reproduce {item.target}`" in rows[0]
+    assert all(f"| {open_point} | {chosen} |" in text for open_point, chosen in CHOICES)
