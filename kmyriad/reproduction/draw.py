@@ -172,7 +172,7 @@ def diversity(folder: Path, size: Size) -> list[Made]:
     visits = evaluation_of(run, size).visits
     caption = f"States that ten agents visit in fresh episodes, a colour each; seed {SIZES[size].seeds[0]}."
     figure = visitation_map(visits.xy, ground, visits.valid)
-    return [("diversity", "Figure 8, diversity of ten policy heads", caption, figure)]
+    return [("diversity", "Figure 8, diversity of ten agents", caption, figure)]
 
 
 def heatmaps(folder: Path, size: Size) -> list[Made]:

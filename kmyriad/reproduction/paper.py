@@ -23,7 +23,7 @@ ITEMS = [
     Item("Figure 6, increasing the trajectory budget", "budget", (5,)),
     Item("Figure 7, PPO success rates from three initialisations", "success-rates", (7, 8, 9)),
     Item("Table 1, KL divergence between parallel agents", "kl-table", (6,)),
-    Item("Figure 8, diversity of 10 policy heads", "diversity", (14,)),
+    Item("Figure 8, diversity of ten agents", "diversity", (14,)),
     Item("Figure 9, overview of the environments", "", (), "pictures; `python examples/worlds.py`"),
     Item("Table 2, reward-free parameters", "", (), "settings; `--preset paper`, `presets.table_2`"),
     Item("Table 3, PPO parameters", "", (), "settings; `presets.jumpstart_paper`"),
