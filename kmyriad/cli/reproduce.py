@@ -23,6 +23,8 @@ class Command:
     """Method: our default, or the paper's objective, network, rule and rates."""
     out: Path | None = None
     """Folder of runs, figures, tables, verdicts and page; none: reproduction/SIZE-METHOD."""
+    only: tuple[str, ...] = ()
+    """Only the runs of these names, with * for any part, such as 'ant-empty-*-seed-0'; none: all."""
     on: Literal["processes", "slurm", "ray"] = "processes"
     """On what the runs are trained: processes of this machine, slurm or ray."""
     processes: int | None = None
@@ -38,7 +40,7 @@ def run(arguments: list[str]) -> None:
     from kmyriad.sweeps.sweep import cores
 
     if command.dry_run:
-        _, plan, _ = planned(command.targets, command.size, command.method, command.out)
+        _, plan, _ = planned(command.targets, command.size, command.method, command.out, command.only)
         for line in cost_of(plan, command.processes or cores()):
             print(line)
         return
@@ -47,6 +49,7 @@ def run(arguments: list[str]) -> None:
         size=command.size,
         method=command.method,
         out=command.out,
+        only=command.only,
         on=command.on,
         processes=command.processes,
     )

@@ -8,7 +8,7 @@ from kmyriad.runs.files import read_json, write_json
 from kmyriad.runs.run import version
 
 PACKAGE = Path(__file__).parents[1]
-UNKNOWN = "unknown"
+NOT_TRAINED = "not trained yet"
 
 
 def current_commit() -> str:
@@ -32,7 +32,7 @@ def note_commit(path: Path, names: Iterable[str]) -> None:
 def commits_of(path: Path, names: Iterable[str]) -> str:
     """`1a2b3c4d5e`, or several where runs were trained by several."""
     told = read_json(path) if path.exists() else {}
-    found = dict.fromkeys(commit for name in names for commit in told.get(name, [UNKNOWN]))
+    found = dict.fromkeys(commit for name in names for commit in told.get(name, [NOT_TRAINED]))
     return ", ".join(found) or current_commit()
 
 

@@ -78,7 +78,7 @@ def _claims(verdicts: Sequence[Mapping[str, Any]]) -> str:
     for row in verdicts:
         rows.append(_row([row[name] for name in names], "claim"))
         how = f"Rule: {row['rule']}. Command: {row['command']}. Runs: {row['runs']}, seeds {row['seeds']}"
-        how += f", {row['env_steps']:,} steps in all. Commit: {row['commit']}."
+        how += f", {row['env_steps']:,} steps in all, about {row['hours']} hours of one core. Commit: {row['commit']}."
         rows.append(f'<tr class="how"><td></td><td colspan="4">{escape(how)}</td></tr>')
     return _whole_table(("", "claim", "the paper", "ours", VERDICT), "".join(rows))
 

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -170,6 +171,17 @@ def plan_of(targets: Sequence[str], size: Size, method: Method, folder: Path) ->
     jobs = {job.name: job for target in targets for job in _jobs(target, size, method, folder)}
     ordered = sorted(jobs.values(), key=lambda job: job.after is not None)
     return Plan(folder, ordered, [])
+
+
+def narrowed(plan: Plan, only: Sequence[str]) -> Plan:
+    """The runs of a plan whose names match one of `only` (`ant-empty-*-seed-0`), and those that they start from."""
+    if not only:
+        return plan
+    chosen = [job for job in plan.jobs if any(fnmatchcase(job.name, pattern) for pattern in only)]
+    if not chosen:
+        raise UsageError(f"no run is called {' or '.join(only)}; --dry-run lists their names")
+    names = {job.name for job in chosen} | {job.after for job in chosen}
+    return replace(plan, jobs=[job for job in plan.jobs if job.name in names])
 
 
 def _jobs(target: str, size: Size, method: Method, folder: Path) -> list[Job]:

@@ -10,7 +10,7 @@ from kmyriad.reproduction.commits import commits_of, note_commit
 from kmyriad.reproduction.draw import draw
 from kmyriad.reproduction.measures import Numbers, facts_of
 from kmyriad.reproduction.page import page_of
-from kmyriad.reproduction.plan import SIZES, Method, Size, plan_of, targets_of
+from kmyriad.reproduction.plan import SIZES, TARGETS, Method, Size, narrowed, plan_of, targets_of
 from kmyriad.reproduction.verdicts import CLAIMS, Claim, Outcome
 from kmyriad.runs.files import os_errors, write_atomically, write_json
 from kmyriad.runs.progress import say
@@ -29,6 +29,7 @@ def reproduce(
     size: Size = "quick",
     method: Method = "ours",
     out: str | Path | None = None,
+    only: Sequence[str] = (),
     on: Place = "processes",
     processes: int | None = None,
 ) -> Path:
@@ -43,10 +44,11 @@ def reproduce(
         size: "quick" (minutes, too small to judge by), "desk" (hours to days) or "paper" (Tables 2 and 3).
         method: "ours", or "paper", which has nothing of ours in it.
         out: the folder; by default `reproduction/<size>-<method>`.
+        only: names of runs to train now, with * for any part, such as "ant-empty-*-seed-0"; none: all.
         on: where runs are trained: "processes" of this machine, "slurm" or "ray".
         processes: runs at a time; by default one per core, and no limit on a cluster.
     """
-    names, plan, out = planned(targets, size, method, out)
+    names, plan, out = planned(targets, size, method, out, only)
     commits = out / "commits.json"
     left = [job.name for job in plan.jobs if not is_done(job, plan.folder / job.name)]
     if left:
@@ -54,7 +56,7 @@ def reproduce(
     sweep(plan, on=on, processes=processes)
     say("measuring fresh episodes, and drawing")
     facts = facts_of(plan.folder, size, method)
-    pictures = draw(names, plan.folder, size, out / "figures")
+    pictures = draw(_complete(names, size, method, plan.folder), plan.folder, size, out / "figures")
     about = {
         "command": _command(names, size, method),
         "size": size,
@@ -75,7 +77,7 @@ def reproduce(
 
 
 def planned(
-    targets: Sequence[str] | str, size: Size, method: Method, out: str | Path | None
+    targets: Sequence[str] | str, size: Size, method: Method, out: str | Path | None, only: Sequence[str] = ()
 ) -> tuple[list[str], Plan, Path]:
     """The targets by name, the plan of their runs, and the folder of it all."""
     names = targets_of([targets] if isinstance(targets, str) else targets)
@@ -83,7 +85,17 @@ def planned(
         if asked not in known:
             raise UsageError(f"unknown {what} {asked!r}{nearest_name(str(asked), known)}")
     folder = Path("reproduction") / f"{size}-{method}" if out is None else Path(out)
-    return names, plan_of(names, size, method, folder / "runs"), folder
+    return names, narrowed(plan_of(names, size, method, folder / "runs"), only), folder
+
+
+def _complete(names: Sequence[str], size: Size, method: Method, folder: Path) -> list[str]:
+    """The targets asked for, and those whose runs were all trained before."""
+    return [
+        target
+        for target in TARGETS
+        if target in names
+        or all(is_done(job, folder / job.name) for job in plan_of([target], size, method, folder).jobs)
+    ]
 
 
 def cost_of(plan: Plan, processes: int) -> list[str]:
@@ -112,13 +124,15 @@ def verdict_of(claim: Claim, facts: Numbers, size: Size) -> dict[str, Any]:
 
 
 def provenance(claim: Claim, size: Size, method: Method, commits: Path) -> dict[str, Any]:
-    """How to judge a claim again: command, seeds, runs, steps of all of these, and the commits that trained them."""
+    """How to judge a claim again: command, seeds, runs, steps and about how long that is, and commits that did it."""
     jobs = plan_of([claim.target], size, method, Path("runs")).jobs if claim.target else []
+    steps = sum(job.config.run.total_steps for job in jobs)
     return {
         "command": _command([claim.target or "goal-maps"], size, method),
         "seeds": sorted({job.config.run.seed for job in jobs}),
         "runs": len(jobs),
-        "env_steps": sum(job.config.run.total_steps for job in jobs),
+        "env_steps": steps,
+        "hours": round(steps / RATE / 3600, 2),
         "commit": commits_of(commits, [job.name for job in jobs]),
     }
 

@@ -48,6 +48,9 @@ class Finding:
     """The numbers that it rests on, in words."""
 
 
+Judge = Callable[[Facts], Finding]
+
+
 @dataclass(frozen=True)
 class Claim:
     number: int
@@ -58,7 +61,7 @@ class Claim:
     """What would confirm or refute it, in words."""
     target: str
     """What `kmyriad reproduce` must be asked for; empty if no run is needed."""
-    judge: Callable[[Facts], Finding]
+    judge: Judge
 
 
 def difference(facts: Facts, first: str, second: str) -> Mean | None:
@@ -94,11 +97,13 @@ def together(signs: Sequence[int | None]) -> Outcome:
     return Outcome.CONFIRMED if all(sign == 1 for sign in signs) else Outcome.UNDECIDED
 
 
-def _orders(*pairs: tuple[str, str]) -> Callable[[Facts], Finding]:
-    """The rule that the first of each pair is ahead of the second."""
+def _orders(*pairs: tuple[str, str], beside: Mapping[str, Sequence[tuple[str, str]]] | None = None) -> Judge:
+    """The rule that the first of each pair is ahead of the second; pairs `beside` it, by a title, are only told."""
 
     def judge(facts: Facts) -> Finding:
-        return Finding(together([ahead(facts, *pair) for pair in pairs]), _words(facts, pairs))
+        told = [_words(facts, pairs)]
+        told += [f"{title}: {words}" for title, others in (beside or {}).items() if (words := _words(facts, others))]
+        return Finding(together([ahead(facts, *pair) for pair in pairs]), ". ".join(told))
 
     return judge
 
@@ -296,6 +301,14 @@ def _entropy(world: str, agents: int) -> str:
     return f"entropy/{world}/{agents}"
 
 
+def _early(measure: str) -> list[tuple[str, str]]:
+    """Best of fifty against a single policy, and that against random, in every world."""
+    order = (("best", "single"), ("single", "random"))
+    return [
+        (f"{measure}/{world}/{first}", f"{measure}/{world}/{second}") for world in WORLDS for first, second in order
+    ]
+
+
 CLAIMS = [
     Claim(
         1,
@@ -355,13 +368,7 @@ CLAIMS = [
         "mean success over the first third of all steps, selection and practice counted: best ahead of single ahead of"
         " random in four of four",
         "success-rates",
-        _orders(
-            *(
-                (f"early/{w}/{a}", f"early/{w}/{b}")
-                for w in WORLDS
-                for a, b in (("best", "single"), ("single", "random"))
-            )
-        ),
+        _orders(*_early("early"), beside={"Over the first third of all updates": _early("early_updates")}),
     ),
     Claim(
         8,

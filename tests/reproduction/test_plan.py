@@ -5,7 +5,7 @@ import pytest
 import kmyriad
 from kmyriad.config import ActorCritic, JumpstartConfig, PretrainConfig, Reinforce
 from kmyriad.envs.goal import AFFORDABLE
-from kmyriad.reproduction.plan import SIZES, TARGETS, goals_in, plan_of, region_goals
+from kmyriad.reproduction.plan import SIZES, TARGETS, goals_in, narrowed, plan_of, region_goals
 from kmyriad.reproduction.reproduce import cost_of
 from kmyriad.reproduction.verdicts import CLAIMS, WORLDS
 from kmyriad.rollout.task import task_of
@@ -147,6 +147,22 @@ def test_a_plan_tells_what_it_costs(tmp_path):
     lines = cost_of(plan_of(["diversity"], "desk", "paper", tmp_path), processes=2)
     assert len(lines) == 5
     assert "16,000,000 steps left" in lines[-1]
+
+
+def test_some_runs_alone_with_what_they_start_from(tmp_path):
+    plan = plan_of(["success-rates"], "desk", "paper", tmp_path)
+    names = [job.name for job in narrowed(plan, ["ant-cave-best-*-seed-0", "ant-maze-1-agents-seed-56"]).jobs]
+    assert sorted(names) == sorted(
+        [
+            "ant-cave-50-agents-seed-0",
+            "ant-maze-1-agents-seed-56",
+            "ant-cave-best-to-inside-0-seed-0",
+            *(f"ant-cave-best-to-outside-{number}-seed-0" for number in range(4)),
+        ]
+    )
+    assert narrowed(plan, []) is plan
+    with pytest.raises(kmyriad.UsageError, match="dry-run"):
+        narrowed(plan, ["ant-hill-*"])
 
 
 def test_bad_targets_are_one_sentence():

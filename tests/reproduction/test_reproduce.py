@@ -55,7 +55,7 @@ def test_a_page_is_escaped_and_loads_nothing(tmp_path):
         assert escape(item.name) in page
     assert all(claim.target in page for claim in CLAIMS)
     assert "reproduce success-rates --size quick --method paper" in page
-    assert current_commit() in page
+    assert "Commit: not trained yet" in page
     assert len(CHOICES) == page.split("Where the paper is open")[1].split("</table>")[0].count("<tr>") - 1
 
 
@@ -119,7 +119,7 @@ def test_commits_are_noted_by_run(tmp_path):
     path = tmp_path / "commits.json"
     note_commit(path, ["a"])
     assert commits_of(path, ["a"]) == current_commit()
-    assert commits_of(path, ["a", "b"]) == f"{current_commit()}, unknown"
+    assert commits_of(path, ["a", "b"]) == f"{current_commit()}, not trained yet"
 
 
 def rows(*values):
