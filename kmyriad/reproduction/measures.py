@@ -202,7 +202,7 @@ def fresh_entropy(run: Run, iteration: int, episodes: int) -> float:
         visits, unit = scaled_visits(_first_episodes(trajectory), run.pretraining.world.feature_scale)
         return knn_entropy(visits.features[visits.valid], K) + unit
 
-    return float(_kept(run, f"entropy of iteration {iteration} in {episodes} episodes", measured))
+    return float(_kept(run, f"entropy after iteration {iteration} in {episodes} episodes", measured))
 
 
 def fresh_kl(run: Run, episodes: int) -> dict[str, float]:
@@ -300,9 +300,10 @@ def _first_episodes(trajectory: Trajectory) -> Visits:
 
 
 def _kept(run: Run, what: str, measured: Callable[[], Any]) -> Any:
-    """What a run's folder says about `what`, else what is measured now; of a finished run it never changes."""
+    """What a run's folder says about `what` at its last iteration, else what is measured now."""
     path = run.path / "reproduction.json"
     told = read_json(path) if path.exists() else {}
+    what = f"iteration {run.last_row().get('iteration', 0)}, {what}"
     if what not in told:
         say(f"measuring {run.name}: {what}")
         told[what] = measured()
