@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from kmyriad.envs.goal import AFFORDABLE
@@ -17,6 +18,7 @@ from kmyriad.envs.world import World
 from kmyriad.evaluation.statistics import t_margin
 from kmyriad.figures.curves import X_NAMES, Y_NAMES, legend_above
 from kmyriad.figures.ground import Extent, draw_terrain, fit_extent
+from kmyriad.figures.learning import short_count
 from kmyriad.figures.look import COLUMN, FULL, INK, TEXT, new_figure, tidy
 from kmyriad.figures.seeds import Rows, series_of
 from kmyriad.figures.visits import draw_densities
@@ -65,6 +67,7 @@ def curve_panels(
         axes.set_title(title, fontsize=TEXT, color=INK, pad=3)
         if index:
             axes.set_ylabel("")
+            axes.tick_params(labelleft=y != "success")  # rates have one axis, entropies one each
         handles |= {label: Line2D([], [], color=curve.colour, label=label) for label, curve in curves.items()}
     legend_above(figure, [*handles.values()])
     return figure
@@ -85,6 +88,7 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curve], x: str, y: str, *, medi
         axes.set(ylim=(-0.03, 1.03), yticks=(0, 0.25, 0.5, 0.75, 1))
     axes.set(xlabel=X_NAMES.get(x, x), ylabel=Y_NAMES.get(y, y))
     axes.locator_params(axis="x", nbins=4)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value)))
     tidy(axes)
 
 

@@ -100,6 +100,7 @@ CONFIRMED, REFUTED, UNDECIDED = Outcome.CONFIRMED, Outcome.REFUTED, Outcome.UNDE
         (8, success(0.8, 0.8, 0, "final"), CONFIRMED),
         (8, success(0.9, 0.5, 0, "final"), REFUTED),
         (8, success(0.6, 0.8, 0, "final"), UNDECIDED),
+        (8, success(0.02, 0.02, 0, "final"), UNDECIDED),  # level, as neither has learned
         (9, success(0.9, 0.8, 0.1, "final"), CONFIRMED),
         (9, success(0.9, 0.1, 0.5, "final"), REFUTED),
         (9, success(0.9, 0.1, 0.1, "final"), UNDECIDED),
