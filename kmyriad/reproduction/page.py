@@ -12,7 +12,12 @@ from kmyriad.reproduction.paper import CHOICES, ITEMS, KL_TABLE
 TOO_SMALL = "These runs are far too small to judge the paper by: this page shows that the commands work."
 STYLE = """
 table { border-collapse: collapse; width: 100%; font-size: 0.9rem; margin: 0.5rem 0 1rem; }
-th, td { text-align: left; vertical-align: top; padding: 0.4rem 0.6rem; border-bottom: 1px solid var(--line); }
+th, td { text-align: left; vertical-align: top; padding: 0.4rem 0.6rem; border-bottom: 1px solid var(--line);
+  overflow-wrap: break-word; }
+td:first-child { white-space: nowrap; }
+.claims td:nth-child(2), .claims td:nth-child(3) { width: 21%; }
+.claims td:nth-child(5) { width: 15%; }
+.index td:first-child { white-space: normal; width: 40%; }
 tr.how td { color: var(--soft); font-size: 0.8rem; padding-top: 0; }
 tr.claim td { border-bottom: none; }
 img { max-width: 100%; background: white; border-radius: 6px; }
@@ -41,11 +46,13 @@ def page_of(
     warning = "" if about["judges"] else f'<div class="missing"><p>{escape(TOO_SMALL)}</p></div>'
     facts = _table(("", ""), [[name, value] for name, value in about.items() if name != "judges"])
     parts = {
-        "The paper's figures and tables": _table(("in the paper", "target", "claims and verdicts"), _index(verdicts)),
+        "The paper's figures and tables": _table(
+            ("in the paper", "target", "claims and verdicts"), _index(verdicts), "index"
+        ),
         "Claims": _claims(verdicts),
         "Table 1, KL divergence between parallel agents": _kl_table(tables),
         "Figures": "".join(map(_figure, pictures)),
-        "Where the paper is open or says two things": _table(("in the paper", "what we chose"), CHOICES),
+        "Where the paper is open or says two things": _table(("in the paper", "what we chose"), CHOICES, "index"),
         "All numbers": _table(("measure", "mean", "± (95 %)", "seeds", "by seed"), _numbers(tables)),
     }
     body = "".join(f"<h2>{escape(title)}</h2>{part}" for title, part in parts.items())
@@ -80,7 +87,7 @@ def _claims(verdicts: Sequence[Mapping[str, Any]]) -> str:
         how = f"Rule: {row['rule']}. Command: {row['command']}. Runs: {row['runs']}, seeds {row['seeds']}"
         how += f", {row['env_steps']:,} steps in all, about {row['hours']} hours of one core. Commit: {row['commit']}."
         rows.append(f'<tr class="how"><td></td><td colspan="4">{escape(how)}</td></tr>')
-    return _whole_table(("", "claim", "the paper", "ours", VERDICT), "".join(rows))
+    return _whole_table(("", "claim", "the paper", "ours", VERDICT), "".join(rows), "claims")
 
 
 def _kl_table(tables: Mapping[str, Mapping[str, Any]]) -> str:
@@ -115,13 +122,14 @@ def _numbers(tables: Mapping[str, Mapping[str, Any]]) -> list[list[Any]]:
     ]
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    return _whole_table(head, "".join(map(_row, rows)))
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], kind: str = "") -> str:
+    return _whole_table(head, "".join(map(_row, rows)), kind)
 
 
-def _whole_table(head: Sequence[str], body: str) -> str:
+def _whole_table(head: Sequence[str], body: str, kind: str) -> str:
     cells = "".join(f"<th>{escape(name)}</th>" for name in head)
-    return f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
+    table = f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll {kind}">{table}</div>'
 
 
 def _row(cells: Sequence[Any], kind: str = "") -> str:

@@ -379,8 +379,8 @@ CLAIMS = [
         8,
         "near convergence the single policy is level with the best of fifty",
         '"comparable"',
-        "final success in fresh episodes within 0.1 in four of four, one of them at least 0.5; refuted if best is ahead by"
-        " more in any",
+        "final success in fresh episodes within 0.1 in four of four, one of them at least 0.5; refuted if best is ahead"
+        " by more in any",
         "success-rates",
         level_at_the_end,
     ),
