@@ -42,7 +42,7 @@ ZONES = {"outside": Annulus(AFFORDABLE, 7.0), "inside": Annulus(2.0, AFFORDABLE)
 """Where goals lie, metres from the start. The paper draws them "within a fixed annular region" without saying which,
 beyond 4.5 m, and new ones within. Nearer than 2 m the start would all but touch the goal, which has a radius of 1."""
 CANDIDATES, GOAL_SEED = 200, 7
-"""Goals are the same for all starts, seeds and methods. In the paper they shall "ensure diverse task configurations"."""
+"""Goals are the same for all starts, seeds and methods; in the paper they "ensure diverse task configurations"."""
 RING_GOALS = {"top-right": (2.0, 2.0), "top-left": (-2.0, 2.0)}
 """In the PointMaze, whose start is at the bottom in the middle."""
 
@@ -155,13 +155,12 @@ def ring_run(agent: int, goal: str, seed: int) -> str:
 
 @cache
 def goals_in(world: str, zone: str, count: int) -> list[Point]:
-    """`count` goals in a zone around the start of a world, to a centimetre: of many that are drawn, far-apart ones."""
+    """`count` goals in a zone of a world, to a centimetre: the first that is drawn in each of as many sectors."""
     made = make_world(world)
     drawn = draw_goals(made.terrain, ZONES[zone], CANDIDATES, made.goal_radius, GOAL_SEED)
-    places = drawn[:1]
-    while len(places) < count:
-        nearest = np.linalg.norm(drawn[:, None] - places[None], axis=-1).min(axis=1)
-        places = np.concatenate([places, drawn[[nearest.argmax()]]])
+    x, y = (drawn - made.terrain.start).T
+    sectors = np.floor(np.arctan2(y, x) / (2 * np.pi) * count) % count
+    places = [drawn[sectors == sector][0] for sector in range(count)]
     return [(round(float(x), 2), round(float(y), 2)) for x, y in places]
 
 
