@@ -159,7 +159,7 @@ def goals_in(world: str, zone: str, count: int) -> list[Point]:
     made = make_world(world)
     drawn = draw_goals(made.terrain, ZONES[zone], CANDIDATES, made.goal_radius, GOAL_SEED)
     x, y = (drawn - made.terrain.start).T
-    sectors = np.floor(np.arctan2(y, x) / (2 * np.pi) * count) % count
+    sectors = np.floor(np.arctan2(y, x) / (2 * np.pi) * count + 0.5) % count  # the first is around the x axis
     places = [drawn[sectors == sector][0] for sector in range(count)]
     return [(round(float(x), 2), round(float(y), 2)) for x, y in places]
 
