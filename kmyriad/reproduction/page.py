@@ -44,7 +44,7 @@ def page_of(
     """The page; everything in it is escaped."""
     style = files("kmyriad.report").joinpath("assets/page.css").read_text(encoding="utf-8") + STYLE
     warning = "" if about["judges"] else f'<div class="missing"><p>{escape(TOO_SMALL)}</p></div>'
-    facts = _table(("", ""), [[name, value] for name, value in about.items() if name != "judges"])
+    facts = _table(("", ""), [[_words(name), _words(value)] for name, value in about.items() if name != "judges"])
     parts = {
         "The paper's figures and tables": _table(
             ("in the paper", "target", "claims and verdicts"), _index(verdicts), "index"
@@ -84,10 +84,23 @@ def _claims(verdicts: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for row in verdicts:
         rows.append(_row([row[name] for name in names], "claim"))
-        how = f"Rule: {row['rule']}. Command: {row['command']}. Runs: {row['runs']}, seeds {row['seeds']}"
-        how += f", {row['env_steps']:,} steps in all, about {row['hours']} hours of one core. Commit: {row['commit']}."
-        rows.append(f'<tr class="how"><td></td><td colspan="4">{escape(how)}</td></tr>')
+        rows.append(f'<tr class="how"><td></td><td colspan="4">{escape(_how(row))}</td></tr>')
     return _whole_table(("", "claim", "the paper", "ours", VERDICT), "".join(rows), "claims")
+
+
+def _how(row: Mapping[str, Any]) -> str:
+    runs = "It needs no run"
+    if row["runs"]:
+        runs = f"{row['runs']} runs, seeds {_words(row['seeds'])}, {row['env_steps']:,} steps in all"
+        runs += f", about {row['hours']} hours of one core"
+    return f"Rule: {row['rule']}. Command: {row['command']}. {runs}. Commit: {row['commit']}."
+
+
+def _words(value: Any) -> str:
+    """Names without underscores, numbers with commas, lists without brackets."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else str(value).replace("_", " ")
 
 
 def _kl_table(tables: Mapping[str, Mapping[str, Any]]) -> str:

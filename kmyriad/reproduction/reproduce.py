@@ -155,4 +155,5 @@ def above_floor(facts: Mapping[str, Mapping[int, float]]) -> Numbers:
 
 
 def _command(names: Sequence[str], size: Size, method: Method) -> str:
-    return f"kmyriad reproduce {' '.join(names)} --size {size} --method {method}"
+    targets = "all" if len(names) == len(TARGETS) else " ".join(names)
+    return f"kmyriad reproduce {targets} --size {size} --method {method}"
