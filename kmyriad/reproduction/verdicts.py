@@ -119,7 +119,7 @@ def _words(facts: Facts, pairs: Sequence[tuple[str, str]]) -> str:
             ours, theirs = (name.split("/")[1:] for name in pair)
             common = [part for part in ours if part in theirs]
             first, second = (" ".join(part for part in parts if part not in common) for parts in (ours, theirs))
-            told.append(" ".join([*common, f"{first} - {second}:" if first else "less by", mean.text("+.3g")]))
+            told.append(" ".join([*common, f"{first} - {second}:", mean.text("+.3g")]))
     return "; ".join(told)
 
 
@@ -245,7 +245,11 @@ def gap_narrows(facts: Facts) -> Finding:
         for when in ("fifth", "end"):
             gaps[f"gap_{when}/{agents}"] = _minus(facts, f"long_{when}/1", f"long_{when}/{agents}")
     pairs = [(f"gap_fifth/{agents}", f"gap_end/{agents}") for agents in (10, 50)]
-    return Finding(together([*order, *(ahead(gaps, *pair) for pair in pairs)]), _words(gaps, pairs))
+    words = _words(facts, [("long_end/1", f"long_end/{agents}") for agents in (10, 50)])
+    narrower = [difference(gaps, *pair) for pair in pairs]
+    told = [f"{agents}: {by.text('+.3g')}" for agents, by in zip((10, 50), narrower, strict=True) if by is not None]
+    outcome = together([*order, *(ahead(gaps, *pair) for pair in pairs)])
+    return Finding(outcome, f"{words}; narrower than at a fifth by {', '.join(told)}" if told else "")
 
 
 def regions(facts: Facts) -> Finding:
@@ -289,8 +293,8 @@ def clusters(facts: Facts) -> Finding:
 def throughput(facts: Facts) -> Finding:
     """Claim 13: rates are stated beside the paper's; another machine confirms or refutes nothing."""
     rates = {name.partition("/")[2]: _mean(facts, name) for name in facts if name.startswith("rate/")}
-    told = "; ".join(f"{name}: {rate:,.0f} steps/s" for name, rate in rates.items() if rate is not None)
-    return Finding(Outcome.UNDECIDED if told else Outcome.NOT_RUN, told)
+    told = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items() if rate is not None)
+    return Finding(Outcome.UNDECIDED if told else Outcome.NOT_RUN, f"steps/s on one core: {told}" if told else "")
 
 
 def estimators_agree(facts: Facts) -> Finding:
