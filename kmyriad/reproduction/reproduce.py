@@ -14,13 +14,12 @@ from kmyriad.reproduction.plan import SIZES, TARGETS, Method, Size, narrowed, pl
 from kmyriad.reproduction.verdicts import CLAIMS, Claim, Outcome
 from kmyriad.runs.files import os_errors, write_atomically, write_json
 from kmyriad.runs.progress import say
-from kmyriad.runs.run import version
+from kmyriad.runs.run import Run, version
 from kmyriad.sweeps.plan import Plan
-from kmyriad.sweeps.sweep import Place, is_done, sweep
+from kmyriad.sweeps.sweep import Place, is_done, steps_of, sweep
 
 RATE = 6_000
-"""Environment steps per second and process that plans are reckoned with, as on one core of the machine that the desk
-runs were planned on."""
+"""Environment steps per second on one core that plans are reckoned with before any run has told its own."""
 
 
 def reproduce(
@@ -99,16 +98,19 @@ def _complete(names: Sequence[str], size: Size, method: Method, folder: Path) ->
 
 
 def cost_of(plan: Plan, processes: int) -> list[str]:
-    """A line for every run with the steps it has left, and what that comes to."""
+    """A line for every run with its steps, and what those that are left come to, at the rate of those there are."""
+    made = {job.name: steps_of(job, plan.folder / job.name).done for job in plan.jobs}
+    rates = [Run(plan.folder / name).last_row().get("steps_per_second") for name, steps in made.items() if steps]
+    rate = mean_of([one for one in rates if one]).mean if any(rates) else RATE
     lines, left = [], 0
     for job in plan.jobs:
-        steps, done = job.config.run.total_steps, is_done(job, plan.folder / job.name)
-        left += 0 if done else steps
-        lines.append(f"{job.name}  {steps:,} steps  {'done' if done else f'{steps / RATE / 3600:.2f} h'}")
-    hours = left / RATE / processes / 3600
+        steps = max(0, job.config.run.total_steps - made[job.name])
+        left += steps
+        lines.append(f"{job.name}  {steps:,} steps  {f'{steps / rate / 3600:.2f} h' if steps else 'done'}")
+    hours = left / rate / processes / 3600
     return [
         *lines,
-        f"{len(lines)} runs, {left:,} steps left: about {hours:.1f} h, {processes} at a time with {RATE:,} steps/s"
+        f"{len(lines)} runs, {left:,} steps left: about {hours:.1f} h, {processes} at a time with {rate:,.0f} steps/s"
         " each; measuring fresh episodes comes on top",
     ]
 
