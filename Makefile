@@ -34,6 +34,7 @@ bench: $(VENV)/.bench ## compare speeds; writes benchmarks/results/
 	$(BIN)/python benchmarks/ppo.py --json benchmarks/results/ppo.json
 	$(BIN)/python benchmarks/contention.py --json benchmarks/results/contention.json
 	$(BIN)/python benchmarks/export.py --json benchmarks/results/export.json
+	$(BIN)/python benchmarks/scaling.py --json benchmarks/results/scaling.json
 
 bench-jumpstart: setup ## jump-starts against baselines, three seeds and goals: an hour or two, resumable
 	mkdir -p benchmarks/results

@@ -48,7 +48,7 @@ def acts(population, seen=SEEN):
     with torch.no_grad():
         policy = population(seen[None])
     middle = policy.logits if population.actions.is_discrete else policy.mean
-    return policy, population.actions.squash(middle[0].numpy())
+    return policy, population.actions.squash(middle[0]).numpy()
 
 
 @pytest.mark.parametrize("activation", ["Tanh", "ReLU", "ELU"])
