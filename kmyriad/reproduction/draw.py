@@ -228,7 +228,7 @@ def _until_success(run: Run) -> NDArray[np.floating]:
     trajectory = play(run, SUCCESS_EPISODES, SEED, threads=1)
     assert trajectory.success is not None
     counts = trajectory.valid & trajectory.in_first_episode & ~trajectory.success
-    return trajectory.xy[counts]
+    return np.asarray(trajectory.xy[counts].cpu())
 
 
 def _agents(count: int) -> str:

@@ -36,7 +36,7 @@ from kmyriad.reproduction.plan import (
     run_name,
 )
 from kmyriad.reproduction.verdicts import BUDGETS, WORLDS
-from kmyriad.rollout.collect import Trajectory, Visits
+from kmyriad.rollout.collect import Segment, Trajectory, Visits
 from kmyriad.runs.checkpoints import checkpoint_iterations
 from kmyriad.runs.files import read_json, write_json
 from kmyriad.runs.progress import say
@@ -255,7 +255,8 @@ def fresh_way(run: Run) -> dict[str, float | None]:
     def measured() -> dict[str, float | None]:
         trajectory = play(run, SUCCESS_EPISODES, SEED, threads=1)
         success = _successes(trajectory)[0]
-        turns = [winding(path[: first + 1]) for path, first in _until(trajectory.xy[0], success)]
+        paths = trajectory.xy[0].cpu().numpy()
+        turns = [winding(path[: first + 1]) for path, first in _until(paths, success)]
         return {"success": len(turns) / len(success), "winding": float(np.median(turns)) if turns else None}
 
     told: dict[str, float | None] = _kept(run, f"way in {SUCCESS_EPISODES} episodes", measured)
@@ -292,11 +293,11 @@ def _successes(trajectory: Trajectory) -> NDArray[np.bool_]:
     """(m, p, T), whether the first episode of each replica had succeeded."""
     if trajectory.success is None:
         raise UsageError("the environment does not tell whether a goal was reached; give a goal")
-    return np.asarray(trajectory.success & trajectory.in_first_episode)
+    return (trajectory.success & trajectory.in_first_episode).cpu().numpy()
 
 
 def _first_episodes(trajectory: Trajectory) -> Visits:
-    return Visits(trajectory.features, trajectory.xy, trajectory.valid & trajectory.in_first_episode)
+    return Segment(trajectory.features, trajectory.xy, trajectory.valid & trajectory.in_first_episode).visits
 
 
 def _kept(run: Run, what: str, measured: Callable[[], Any]) -> Any:
@@ -337,7 +338,7 @@ def weighted_errors() -> dict[str, float]:
     log_weights = torch.zeros(500, dtype=torch.float64, requires_grad=True)
     weighted = weighted_knn_entropy(log_weights, neighbours, 3)
     (gradient,) = torch.autograd.grad(weighted, log_weights)
-    rewards = particle_rewards(neighbours, 3).astype(np.float64)
+    rewards = particle_rewards(neighbours, 3).numpy().astype(np.float64)
     closed = (rewards - rewards.mean()) / len(points)
     return {
         "value": abs(float(weighted.detach()) - knn_entropy(points, K)),
