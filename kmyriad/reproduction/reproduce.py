@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from kmyriad.errors import UsageError, nearest_name
 from kmyriad.evaluation.statistics import mean_of
-from kmyriad.reproduction.commits import commits_of, note_commit
+from kmyriad.reproduction.commits import commits_of, note_commits
 from kmyriad.reproduction.draw import draw
 from kmyriad.reproduction.measures import Numbers, facts_of
 from kmyriad.reproduction.page import page_of
@@ -49,10 +49,9 @@ def reproduce(
     """
     names, plan, out = planned(targets, size, method, out, only)
     commits = out / "commits.json"
-    left = [job.name for job in plan.jobs if not is_done(job, plan.folder / job.name)]
-    if left:
-        note_commit(commits, left)
+    note_commits(commits, _steps(plan))
     sweep(plan, on=on, processes=processes)
+    note_commits(commits, _steps(plan))
     say("measuring fresh episodes, and drawing")
     facts = facts_of(plan.folder, size, method)
     pictures = draw(_complete(names, size, method, plan.folder), plan.folder, size, out / "figures")
@@ -97,9 +96,14 @@ def _complete(names: Sequence[str], size: Size, method: Method, folder: Path) ->
     ]
 
 
+def _steps(plan: Plan) -> dict[str, int]:
+    """That each run has made by now."""
+    return {job.name: steps_of(job, plan.folder / job.name).done for job in plan.jobs}
+
+
 def cost_of(plan: Plan, processes: int) -> list[str]:
     """A line for every run with its steps, and what those that are left come to, at the rate of those there are."""
-    made = {job.name: steps_of(job, plan.folder / job.name).done for job in plan.jobs}
+    made = _steps(plan)
     rates = [Run(plan.folder / name).last_row().get("steps_per_second") for name, steps in made.items() if steps]
     rate = mean_of([one for one in rates if one]).mean if any(rates) else RATE
     lines, left = [], 0

@@ -13,7 +13,7 @@ import pytest
 import kmyriad
 from kmyriad.config import with_settings
 from kmyriad.presets import jumpstart_preset
-from kmyriad.reproduction.commits import commits_of, current_commit, note_commit
+from kmyriad.reproduction.commits import commits_of, current_commit, note_commits
 from kmyriad.reproduction.draw import DRAWN
 from kmyriad.reproduction.figures import (
     BLUE,
@@ -117,9 +117,16 @@ def test_what_was_measured_is_kept(tmp_path):
 
 def test_commits_are_noted_by_run(tmp_path):
     path = tmp_path / "commits.json"
-    note_commit(path, ["a"])
+    assert commits_of(path, []) == current_commit()
+    note_commits(path, {"a": 0, "b": 0})
+    assert commits_of(path, ["a"]) == "not trained yet"
+    note_commits(path, {"a": 10, "b": 0})
     assert commits_of(path, ["a"]) == current_commit()
     assert commits_of(path, ["a", "b"]) == f"{current_commit()}, not trained yet"
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps(told | {"commit": "0123456789"}))  # another commit trained it on, and was killed
+    note_commits(path, {"a": 20, "b": 0})
+    assert commits_of(path, ["a"]) == f"{current_commit()}, 0123456789"
 
 
 def rows(*values):
