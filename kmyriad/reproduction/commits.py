@@ -42,7 +42,7 @@ def commits_of(path: Path, names: Iterable[str]) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.exists() else {"commit": "", "steps": {}, "runs": {}}
+    return {"commit": "", "steps": {}, "runs": {}} | (read_json(path) if path.exists() else {})
 
 
 def _git(*arguments: str) -> str | None:
