@@ -1,6 +1,7 @@
 """Measures and page from made-up data; the whole command is slow."""
 
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -149,13 +150,19 @@ def test_figures_are_drawn_from_odd_data_too():
     assert len(region_figure(world, [(6.0, 0.0)], [(2.0, 2.0)], curves).axes) == 2
 
 
+def seconds_of_children():
+    """Processor time of all processes that were started from here and have ended, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["paper", "ours"])
 def test_all_of_it_at_the_smallest_size(tmp_path, method):
-    """From nothing, in under twenty minutes on two cores; killed on the way, it goes on."""
+    """From nothing, in under twenty minutes of one core, so that others may be busy; killed on the way, it goes on."""
     out = tmp_path / "out"
     command = [sys.executable, "-m", "kmyriad", "reproduce", "all", "--size", "quick", "--method", method]
-    began = time.monotonic()
+    began = seconds_of_children()
     process = subprocess.Popen([*command, "--out", str(out)], stderr=subprocess.DEVNULL)
     first = out / "runs" / "ant-empty-1-agents-seed-0" / "metrics.jsonl"
     while not first.exists() and process.poll() is None:
@@ -164,7 +171,7 @@ def test_all_of_it_at_the_smallest_size(tmp_path, method):
     process.wait()
     assert not (out / "index.html").exists()
     subprocess.run([*command, "--out", str(out)], check=True, stderr=subprocess.DEVNULL)
-    assert time.monotonic() - began < 20 * 60
+    assert seconds_of_children() - began < 20 * 60
     assert TOO_SMALL in (out / "index.html").read_text()
     drawn = {path.stem for path in (out / "figures").glob("*.png")}
     assert drawn == {*DRAWN} | {"budget-steps", "success-rates-steps"}
@@ -172,9 +179,9 @@ def test_all_of_it_at_the_smallest_size(tmp_path, method):
     assert [claim["number"] for claim in claims] == [*range(1, 16)]
     assert {claim["verdict"] for claim in claims} == {"not judged, the runs are too small"}
     assert all(claim["ours"] for claim in claims)
-    finished = time.monotonic()
+    finished = seconds_of_children()
     subprocess.run([*command, "--out", str(out)], check=True, stderr=subprocess.DEVNULL)
-    assert time.monotonic() - finished < 120  # nothing is trained or measured again
+    assert seconds_of_children() - finished < 60  # nothing is trained or measured again
 
 
 def test_the_docs_have_every_figure_and_table_of_the_paper():
