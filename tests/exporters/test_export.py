@@ -13,6 +13,7 @@ from kmyriad import cli
 from kmyriad.config import PretrainConfig, with_settings
 from kmyriad.exporters.export import POLICY_TARGETS
 from kmyriad.exporters.folder import carried_module
+from tests import walk_env
 from tests.exporters.untrained import CASES, SMALL, untrained_jumpstart, untrained_run
 from tests.test_benchmarks import BENCHMARKS
 
@@ -33,6 +34,9 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     untrained_run(folder / "maze", CASES["the paper's"])
     untrained_run(folder / "discrete", CASES["discrete"])
+    untrained_run(folder / "choices", CASES["discrete, two choices"])
+    untrained_run(folder / "bits", CASES["discrete, bits"])
+    untrained_run(folder / "shifted", with_settings(CASES["discrete"], {"env": walk_env.SHIFTED}))
     untrained_jumpstart(folder / "jumpstart")
     return folder
 
@@ -76,10 +80,11 @@ def test_the_script_of_every_target_runs(to, kind, runs, tmp_path, monkeypatch, 
     assert to == "onnx" or (folder / TRAINED[to]).stat().st_size > 5_000
 
 
+@pytest.mark.parametrize("kind", ["discrete", "choices", "bits"])
 @pytest.mark.parametrize("to", ["sb3-ppo", "skrl", "cleanrl"])
-def test_discrete_policies_train_on(to, runs, tmp_path, monkeypatch, capsys):
+def test_discrete_policies_train_on(to, kind, runs, tmp_path, monkeypatch, capsys):
     pytest.importorskip(LIBRARIES.get(to, "torch" if to == "cleanrl" else to))
-    folder = km.export(runs / "discrete", to, tmp_path / "out", agent=0)
+    folder = km.export(runs / kind, to, tmp_path / "out", agent=0)
     run_script(folder, SHORT.get(to, OTHERWISE), monkeypatch)
     assert "largest difference from kmyriad's actions: 0.0e+00" in capsys.readouterr().out
     assert (folder / TRAINED[to]).exists()
@@ -128,6 +133,8 @@ def test_carried_code_knows_nothing_of_this_package(runs, tmp_path):
         ("maze", {"to": "onnx", "agent": 1, "goal": (100.0, 0.0)}, "cannot be reached"),
         ("discrete", {"to": "sb3-sac", "agent": 0}, "has no discrete actions"),
         ("discrete", {"to": "rsl-rl", "agent": 0}, "has no discrete actions"),
+        ("choices", {"to": "sb3-sac", "agent": 0}, "has no discrete actions"),
+        ("shifted", {"to": "onnx", "agent": 0}, "are no plain vector of numbers or of indices from 0"),
         ("jumpstart", {"to": "onnx", "goal": GOAL}, "has a goal of its own"),
         ("nothing", {"to": "onnx"}, "there is no run folder"),
     ],
