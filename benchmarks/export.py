@@ -1,14 +1,14 @@
 """Exported policies in the libraries that they were exported to: equal actions, and what happens as they train on.
 
-A population explores a world, and one agent is exported to every target with a goal that lies on its way, at which it
-succeeds in about 70 % of its episodes: there is something to lose. Each export is opened in the library's own way and
-trained on as the folder's script does it. Success is of fresh episodes with sampled actions, before, and after every
-part of that training, always from the same starts.
+A population explores a world, and one agent is exported to every target with a goal on its way, just so small that
+it succeeds in about 70 % of its episodes: there is something to lose. Each export is opened in the library's own way
+and trained on as the folder's script does it. Success is of fresh episodes with sampled actions, before, and after
+every part of that training, always from the same starts.
 
 - `max_difference`: between the actions of both on 1,000 observations, far ones among them.
 - `worst_drop`: how far success falls below what the same target had before, over all targets, parts, worlds and seeds.
-- `drop_error`: the standard error of a drop, the largest of all. The worst of many drops that are nought is two to three
-  times this by chance alone.
+- `drop_error`: the standard error of a drop, the largest of all. The worst of many drops that are nought is two to
+  three times this by chance alone.
 - `fifty_agents_seconds`: to export all of fifty agents, the slowest target.
 """
 
@@ -36,13 +36,17 @@ from rich.table import Table
 from kmyriad.exporters.carried.policy import largest_difference, make_env, make_envs, read_facts
 from kmyriad.exporters.folder import carried_module
 
-WORLDS: dict[str, dict[str, Any]] = {"point-maze": {}, "ant-empty": {"total_steps": 300_000}}
-"""How their populations are trained: as by default, the Ant for a quarter of that."""
+WORLDS = ("point-maze", "ant-empty")
+SIZES: dict[str, Any] = {"total_steps": 300_000}
+"""Of their populations: a quarter of what is the default."""
 SMALL: dict[str, Any] = {"total_steps": 30_000, "horizon": 100, "replicas": 40}
 SUCCESS = 0.7
 """Of the exported agent at its goal, about."""
+RADII = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1)
+"""Parts of the world's own radius of goals, tried to find such a goal."""
 MOMENTS = (0.3, 0.6, 0.9)
 """Parts of an episode at which a goal is looked for on an agent's way."""
+SHOWN = ("world", "seed", "target", "success_before", "success_after")
 PARTS = 4
 """Parts of training after each of which success is measured."""
 STARTS = 1000
@@ -123,35 +127,39 @@ def measure(world: str, seed: int, targets: list[str], steps: int, episodes: int
     """A row for every target, of one population."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sizes = SMALL if quick else WORLDS[world]
+        sizes = SMALL if quick else SIZES
         run = kmyriad.pretrain(world, agents=10, out=folder / "run", seed=seed, threads=1, **sizes)
-        agent, goal = agent_and_goal(run)
-        facts = {"world": world, "seed": seed, "agent": agent, "goal": goal}
-        return [facts | one_target(run, to, agent, goal, folder / to, steps, episodes) for to in targets]
+        chosen = agent_and_goal(run)
+        rows = []
+        for to in targets:
+            row = one_target(run, to, chosen, folder / to, steps, episodes)
+            rows.append({"world": world, "seed": seed, "target": to} | chosen | row)
+            Console(stderr=True).print({name: rows[-1][name] for name in SHOWN}, soft_wrap=True)
+        return rows
 
 
-def agent_and_goal(run: Any) -> tuple[int, list[float]]:
-    """A place that an agent comes by in about as many of its episodes as SUCCESS says."""
+def agent_and_goal(run: Any) -> dict[str, Any]:
+    """A place that an agent comes by, as near as makes it succeed in about as many of its episodes as SUCCESS says."""
     visits = kmyriad.evaluate(run, 500, threads=1, keep=False).visits
     places = np.asarray(visits.xy)  # (m, p, T, 2), metres
     radius = kmyriad.make_world(run.env, **run.env_settings).goal_radius
-    found: list[tuple[float, int, list[float]]] = []
+    found: list[tuple[float, int, list[float], float]] = []
     for agent, moment in product(range(len(places)), MOMENTS):
         then = places[agent, :, int(moment * places.shape[2])]
         goal = then[np.linalg.norm(then - np.median(then, axis=0), axis=-1).argmin()].round(2)
-        reached = (np.linalg.norm(places[agent] - goal, axis=-1) <= radius).any(axis=-1).mean()
-        found.append((abs(reached - SUCCESS), agent, goal.tolist()))
-    _, agent, goal = min(found)
-    return agent, goal
+        nearest = np.linalg.norm(places[agent] - goal, axis=-1).min(axis=-1)  # (p,)
+        for part in RADII:
+            miss = abs(float((nearest <= part * radius).mean()) - SUCCESS)
+            found.append((round(miss, 2), agent, goal.tolist(), part * radius))
+    _, agent, goal, chosen = min(found, key=lambda one: (one[0], -one[3]))
+    return {"agent": agent, "goal": goal, "goal_radius": chosen}
 
 
-def one_target(
-    run: Any, to: str, agent: int, goal: list[float], folder: Path, steps: int, episodes: int
-) -> dict[str, Any]:
+def one_target(run: Any, to: str, chosen: dict[str, Any], folder: Path, steps: int, episodes: int) -> dict[str, Any]:
     """One row of the table."""
     torch.manual_seed(STARTS)
     started = time.perf_counter()
-    kmyriad.export(run, to, folder, agent=agent, goal=goal)
+    kmyriad.export(run, to, folder, **chosen)
     seconds = time.perf_counter() - started
     module, file = FILES[to]
     quiet = contextlib.redirect_stdout(io.StringIO())
@@ -159,7 +167,6 @@ def one_target(
         opened = OPEN[to](library, folder)
         before = success(folder, opened, episodes)
         row: dict[str, Any] = {
-            "target": to,
             "max_difference": largest_difference(lambda seen: opened.middle(seen.numpy()), folder),
             "success_before": float(before.mean()),
             "success_after": [],

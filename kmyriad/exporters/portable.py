@@ -61,7 +61,7 @@ def open_source(run: Run, goal: tuple[float, ...] = (), goal_radius: float | Non
     config = run.config
     if isinstance(config, JumpstartConfig):
         if goal:
-            raise UsageError(f"{run.path} is a jump-start and has a goal of its own; leave the goal out")
+            raise UsageError(f"{run.given} is a jump-start and has a goal of its own; leave the goal out")
         goal, goal_radius = config.task.goal, config.task.goal_radius
     settings = environment_settings(run, goal, goal_radius)
     features = config.task.features if isinstance(config, JumpstartConfig) else config.world.features
