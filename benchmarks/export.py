@@ -6,6 +6,7 @@ and trained on as the folder's script does it. Success is of fresh episodes with
 every part of that training, always from the same starts.
 
 - `max_difference`: between the actions of both on 1,000 observations, far ones among them.
+- `largest_gap`: between success in a library before training, and kmyriad's own of the same agent.
 - `worst_drop`: how far success falls below what the same target had before, over all targets, parts, worlds and seeds.
 - `drop_error`: the standard error of a drop, the largest of all. The worst of many drops that are nought is two to
   three times this by chance alone.
@@ -46,7 +47,7 @@ RADII = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1)
 """Parts of the world's own radius of goals, tried to find such a goal."""
 MOMENTS = (0.3, 0.6, 0.9)
 """Parts of an episode at which a goal is looked for on an agent's way."""
-SHOWN = ("world", "seed", "target", "success_before", "success_after")
+SHOWN = ("world", "seed", "target", "success_here", "success_before", "success_after")
 PARTS = 4
 """Parts of training after each of which success is measured."""
 STARTS = 1000
@@ -92,7 +93,7 @@ def main() -> None:
     torch.set_num_threads(1)
     fifty = {to: fifty_agents(to) for to in arguments.targets}
     rows: list[dict[str, Any]] = []
-    for world, seed in product(worlds, seeds):
+    for seed, world in product(seeds, worlds):
         rows += measure(world, seed, arguments.targets, steps, episodes, arguments.quick)
         figures = figures_of(rows) | {"fifty_agents_seconds": max(fifty.values())}
         if arguments.json:
@@ -107,6 +108,7 @@ def figures_of(rows: list[dict[str, Any]]) -> dict[str, float]:
     drops = [drop for row in rows for drop in row["drops"]]
     return {
         "max_difference": max(row["max_difference"] for row in rows),
+        "largest_gap": max(abs(row["success_before"] - row["success_here"]) for row in rows),
         "worst_drop": max((drop["drop"] for drop in drops), default=0.0),
         "drop_error": max((drop["error"] for drop in drops), default=0.0),
     }
@@ -130,10 +132,12 @@ def measure(world: str, seed: int, targets: list[str], steps: int, episodes: int
         sizes = SMALL if quick else SIZES
         run = kmyriad.pretrain(world, agents=10, out=folder / "run", seed=seed, threads=1, **sizes)
         chosen = agent_and_goal(run)
-        rows = []
+        rows: list[dict[str, Any]] = []
+        here = 0.0
         for to in targets:
             row = one_target(run, to, chosen, folder / to, steps, episodes)
-            rows.append({"world": world, "seed": seed, "target": to} | chosen | row)
+            here = here if rows else float(success(folder / to, open_own(run, chosen["agent"]), episodes).mean())
+            rows.append({"world": world, "seed": seed, "target": to} | chosen | {"success_here": here} | row)
             Console(stderr=True).print({name: rows[-1][name] for name in SHOWN}, soft_wrap=True)
         return rows
 
@@ -208,6 +212,18 @@ def timed(folder: Path, opened: Opened, count: int) -> float:
         opened.middle(seen)
         took.append(time.perf_counter() - started)
     return float(np.median(took)) * 1e6
+
+
+def open_own(run: Any, agent: int) -> Opened:
+    """Kmyriad itself."""
+    policy, rng = kmyriad.load_population(run).agent(agent), np.random.default_rng(0)
+
+    def sample(seen: Array) -> Array:
+        with torch.no_grad():
+            noise = policy.actions.noise(rng, (len(seen), policy.actions.size))
+            return policy.actions.squash(policy(torch.from_numpy(seen)).sample(torch.from_numpy(noise)).numpy())
+
+    return Opened(sample, sample, None)
 
 
 def open_onnx(library: ModuleType, folder: Path) -> Opened:
@@ -341,7 +357,7 @@ OPEN: dict[str, Callable[[ModuleType, Path], Opened]] = {
 
 def show(rows: list[dict[str, Any]], steps: int) -> None:
     table = Table(title=f"exported policies, {steps:,} steps of training")
-    titles = ("world", "seed", "target", "max difference", "before", "after each part", "kB", "export, s")
+    titles = ("world", "seed", "target", "max difference", "here", "before", "after each part", "kB", "export, s")
     for title in (*titles, "µs, 1", "µs, 1000"):
         table.add_column(title)
     for row in rows:
@@ -350,6 +366,7 @@ def show(rows: list[dict[str, Any]], steps: int) -> None:
             str(row["seed"]),
             row["target"],
             f"{row['max_difference']:.1e}",
+            f"{row['success_here']:.3f}",
             f"{row['success_before']:.3f}",
             " ".join(f"{value:.3f}" for value in row["success_after"]) or "-",
             f"{row['bytes'] / 1000:,.0f}",

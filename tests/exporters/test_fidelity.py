@@ -116,13 +116,16 @@ def test_all_agents_in_one_onnx_file(runs, case, tmp_path):
     population = km.load_population(runs[case])
     seen = load_file(folder / "reference.safetensors")["observations"]
     agents = torch.arange(len(seen)) % population.agents  # another one in every row
-    (action,) = session.run(["action"], {"observation": seen.numpy(), "agent": agents.numpy()})
+    names = ["logits"] if population.actions.is_discrete else ["mean", "log_std"]
+    *told, action = session.run([*names, "action"], {"observation": seen.numpy(), "agent": agents.numpy()})
     for agent in range(population.agents):
         rows = agents == agent
         with torch.no_grad():
             policy = population.agent(agent)(seen[rows])
         middle = policy.logits if population.actions.is_discrete else policy.mean
         assert close(population.actions.squash(middle.numpy()), action[rows.numpy()])
+        for name, one in zip(names, told, strict=True):
+            assert close(getattr(policy, name), one[rows.numpy()])
 
 
 @pytest.mark.parametrize("case", CASES)
