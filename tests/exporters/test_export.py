@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import kmyriad as km
 from kmyriad import cli
@@ -88,6 +89,84 @@ def test_discrete_policies_train_on(to, kind, runs, tmp_path, monkeypatch, capsy
     run_script(folder, SHORT.get(to, OTHERWISE), monkeypatch)
     assert "largest difference from kmyriad's actions: 0.0e+00" in capsys.readouterr().out
     assert (folder / TRAINED[to]).exists()
+
+
+@pytest.fixture
+def trained(runs, tmp_path, monkeypatch):
+    """`trained("skrl")` is a folder whose script has trained on and saved, in the library's own way."""
+
+    def training(to):
+        folder = km.export(runs / "maze", to, tmp_path / to, agent=1, goal=GOAL)
+        run_script(folder, SHORT.get(to, OTHERWISE), monkeypatch)
+        return folder
+
+    return training
+
+
+SEEN = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(("to", "kind"), [("sb3-ppo", "PPO"), ("sb3-sac", "SAC")])
+def test_sb3_goes_on(to, kind, trained):
+    """Saved by the script, loaded by the library, trained again, saved and loaded again."""
+    sb3 = pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common.env_util import make_vec_env
+
+    def acts(model):
+        return model.predict(SEEN.numpy(), deterministic=True)[0]
+
+    folder, algorithm = trained(to), getattr(sb3, kind)
+    with carried_module(folder, "sb3") as carried:
+        facts = carried.read_facts(folder)
+        env = make_vec_env(lambda: sys.modules["kmyriad_policy"].make_env(facts), 2)
+        model = algorithm.load(folder / TRAINED[to], env=env)
+        begun = acts(model)
+        model.learn(64, reset_num_timesteps=False)
+        model.save(folder / "again.zip")
+        assert (acts(model) != begun).any()
+        assert (acts(algorithm.load(folder / "again.zip")) == acts(model)).all()
+
+
+def test_rsl_rl_goes_on(trained):
+    pytest.importorskip("rsl_rl")
+    from tensordict import TensorDict
+
+    folder = trained("rsl-rl")
+    with carried_module(folder, "rsl_rl") as carried, torch.no_grad():
+        seen = TensorDict({carried.GROUP: SEEN}, batch_size=[len(SEEN)])
+        environments, cfg = carried.make_environments(folder, 2), carried.train_cfg(folder)
+        runner = carried.OnPolicyRunner(environments, cfg, device="cpu")
+        runner.load(str(folder / TRAINED["rsl-rl"]))
+        begun = runner.alg.actor(seen)
+        with torch.enable_grad():
+            runner.learn(1)
+        runner.save(str(folder / "again.pt"))
+        again = carried.OnPolicyRunner(environments, carried.train_cfg(folder), device="cpu")
+        again.load(str(folder / "again.pt"))
+        assert not torch.equal(runner.alg.actor(seen), begun)
+        assert torch.equal(runner.alg.actor(seen), again.alg.actor(seen))
+
+
+def test_skrl_goes_on(trained):
+    pytest.importorskip("skrl")
+    folder = trained("skrl")
+    with carried_module(folder, "skrl") as carried:
+        agent, again = carried.make_agent(folder), carried.make_agent(folder)
+        begun = agent.policy.network.act(SEEN)
+        agent.load(str(folder / TRAINED["skrl"]))
+        agent.save(str(folder / "again.pt"))
+        again.load(str(folder / "again.pt"))
+        assert not torch.equal(agent.policy.network.act(SEEN), begun)
+        assert torch.equal(agent.policy.network.act(SEEN), again.policy.network.act(SEEN))
+
+
+def test_cleanrl_goes_on(trained):
+    folder = trained("cleanrl")
+    with carried_module(folder, "ppo") as carried:
+        agent = carried.Agent(folder)
+        begun = agent.policy.act(SEEN)
+        agent.load_state_dict(load_file(folder / TRAINED["cleanrl"]))
+        assert not torch.equal(agent.policy.act(SEEN), begun)
 
 
 def test_the_best_agent_for_a_goal_is_taken(runs, tmp_path, capsys):
