@@ -21,7 +21,7 @@ import io
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=1000, help="of every success rate (default: %(default)s)")
     parser.add_argument("--targets", nargs="+", default=[*FILES], choices=[*FILES])
     parser.add_argument("--quick", action="store_true", help="a look: PointMaze, little training, few episodes")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, after every seed")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, after every row")
     arguments = parser.parse_args()
     worlds, seeds = (["point-maze"], [1]) if arguments.quick else (arguments.worlds, arguments.seeds)
     steps, episodes = (2_000, 20) if arguments.quick else (arguments.steps, arguments.episodes)
@@ -94,11 +94,13 @@ def main() -> None:
     fifty = {to: fifty_agents(to) for to in arguments.targets}
     rows: list[dict[str, Any]] = []
     for seed, world in product(seeds, worlds):
-        rows += measure(world, seed, arguments.targets, steps, episodes, arguments.quick)
-        figures = figures_of(rows) | {"fifty_agents_seconds": max(fifty.values())}
-        if arguments.json:
-            told = {"figures": figures, "fifty_agents_seconds": fifty, "steps": steps, "rows": rows}
-            arguments.json.write_text(json.dumps(told | {"episodes": episodes}, indent=1) + "\n")
+        for row in measure(world, seed, arguments.targets, steps, episodes, arguments.quick):
+            rows.append(row)
+            Console(stderr=True).print({name: row[name] for name in SHOWN}, soft_wrap=True)
+            figures = figures_of(rows) | {"fifty_agents_seconds": max(fifty.values())}
+            if arguments.json:
+                told = {"figures": figures, "fifty_agents_seconds": fifty, "steps": steps, "episodes": episodes}
+                arguments.json.write_text(json.dumps(told | {"rows": rows}, indent=1) + "\n")
     show(rows, steps)
     Console().print({to: round(seconds, 1) for to, seconds in fifty.items()}, figures)
 
@@ -125,21 +127,19 @@ def fifty_agents(to: str) -> float:
         return time.perf_counter() - started
 
 
-def measure(world: str, seed: int, targets: list[str], steps: int, episodes: int, quick: bool) -> list[dict[str, Any]]:
+def measure(
+    world: str, seed: int, targets: list[str], steps: int, episodes: int, quick: bool
+) -> Iterator[dict[str, Any]]:
     """A row for every target, of one population."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sizes = SMALL if quick else SIZES
-        run = kmyriad.pretrain(world, agents=10, out=folder / "run", seed=seed, threads=1, **sizes)
+        run = kmyriad.pretrain(world, agents=10, out=folder / "run", seed=seed, threads=1, **SMALL if quick else SIZES)
         chosen = agent_and_goal(run)
-        rows: list[dict[str, Any]] = []
-        here = 0.0
+        kmyriad.export(run, "cleanrl", folder / "here", **chosen)  # for the environment that it tells of
+        here = float(success(folder / "here", open_own(run, chosen["agent"]), episodes).mean())
         for to in targets:
             row = one_target(run, to, chosen, folder / to, steps, episodes)
-            here = here if rows else float(success(folder / to, open_own(run, chosen["agent"]), episodes).mean())
-            rows.append({"world": world, "seed": seed, "target": to} | chosen | {"success_here": here} | row)
-            Console(stderr=True).print({name: rows[-1][name] for name in SHOWN}, soft_wrap=True)
-        return rows
+            yield {"world": world, "seed": seed, "target": to} | chosen | {"success_here": here} | row
 
 
 def agent_and_goal(run: Any) -> dict[str, Any]:
