@@ -33,7 +33,7 @@ from kmyriad.config import PretrainConfig, even_split
 from kmyriad.evaluation.measures import measure, visit
 from kmyriad.evaluation.selection import rank_agents
 from kmyriad.population.population import Population
-from kmyriad.rollout.replicas import make_replicas
+from kmyriad.rollout.replicas import Replicas, make_replicas
 from kmyriad.rollout.task import task_of
 from kmyriad.runs.run import Run
 from kmyriad.runs.state import load_population
@@ -262,11 +262,12 @@ def throughput(envs: tuple[str, ...]) -> dict[str, float]:
         for name, kind in (("sync", SyncVectorEnv), ("async", AsyncVectorEnv)):
             plain[name] = kind([partial(gymnasium.make, env)] * REPLICAS)
             plain[name].reset(seed=0)
-        rates = _in_turns({"ours": replicas.step, **{name: vector.step for name, vector in plain.items()}}, actions)
+        ours = _stepping(replicas)
+        rates = _in_turns({"ours": ours, **{name: vector.step for name, vector in plain.items()}}, actions)
         figures[f"vs_gymnasium_{env}"] = rates["ours"] / max(rates["sync"], rates["async"])
         pool = _envpool(env)
         if pool is not None:  # apart from the others: its threads spin for a while after a step
-            beside = _in_turns({"ours": replicas.step, "EnvPool": pool}, actions)
+            beside = _in_turns({"ours": ours, "EnvPool": pool}, actions)
             figures[f"vs_envpool_{env}"] = beside["ours"] / beside["EnvPool"]
             rates["EnvPool"] = beside["EnvPool"]
         share = _physics_share(env, actions)
@@ -307,6 +308,11 @@ def _envpool(env: str) -> Callable[[NDArray[np.float32]], object] | None:
         return None
     pool.reset()
     return lambda actions: pool.step(actions.astype(np.float64))
+
+
+def _stepping(replicas: Replicas) -> Callable[[NDArray[np.float32]], object]:
+    """A step of the replicas from NumPy's actions."""
+    return lambda actions: replicas.step(torch.from_numpy(actions))
 
 
 def _physics_share(env: str, actions: NDArray[np.float32]) -> float:

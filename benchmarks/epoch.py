@@ -201,12 +201,12 @@ class Iteration:
         config, state = self.config, self.state
         trajectory = join(self.pieces)
         times = [time.perf_counter()]
-        state.pool = slide([], trajectory.visits, 1)
+        state.pool = slide([], trajectory.segment, 1)
         estimate = exact_rewards(state.pool, config.objective.neighbours)
         times.append(time.perf_counter())
         report = reinforce(state.population, state.optimizer, trajectory, estimate)
         times.append(time.perf_counter())
-        iteration_metrics(config, self.replicas.cell, state, trajectory, estimate, report)
+        iteration_metrics(config, self.replicas.cell, state, trajectory, trajectory, estimate, report)
         times.append(time.perf_counter())
         state.pool, self.pieces = [], []
         return Parts(self.stepping, self.collecting - self.stepping, *np.diff(times).tolist())
@@ -214,12 +214,10 @@ class Iteration:
 
 def join(pieces: list[Trajectory]) -> Trajectory:
     """One trajectory of pieces that follow each other."""
-    whole: dict[str, Any] = dict.fromkeys(vars(pieces[0]))
-    for name, first in vars(pieces[0]).items():
-        parts = [getattr(piece, name) for piece in pieces]
-        if first is None:
-            continue
-        whole[name] = torch.cat(parts, dim=2) if isinstance(first, torch.Tensor) else np.concatenate(parts, axis=2)
+    whole: dict[str, Any] = dict(vars(pieces[0]))
+    for name, first in whole.items():
+        if isinstance(first, torch.Tensor):
+            whole[name] = torch.cat([getattr(piece, name) for piece in pieces], dim=2)
     return Trajectory(**whole)
 
 

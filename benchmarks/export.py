@@ -221,7 +221,7 @@ def open_own(run: Any, agent: int) -> Opened:
     def sample(seen: Array) -> Array:
         with torch.no_grad():
             noise = policy.actions.noise(rng, (len(seen), policy.actions.size))
-            return policy.actions.squash(policy(torch.from_numpy(seen)).sample(torch.from_numpy(noise)).numpy())
+            return policy.actions.squash(policy(torch.from_numpy(seen)).sample(torch.from_numpy(noise))).numpy()
 
     return Opened(sample, sample, None)
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from experiments import Curve, iterations_of, train_all
 from rich.console import Console
 from rich.table import Table
@@ -256,11 +255,11 @@ class TimedTraining:
             self.replicas, state.population, rollouts.steps, seed, state.iteration, keep_next_observations=True
         )
         middle, physics = time.perf_counter(), stopwatch.stop()
-        state.pool = slide(state.pool, trajectory.visits, rollouts.per_horizon)
+        state.pool = slide(state.pool, trajectory.segment, rollouts.per_horizon)
         rewards = rewards_of(state.pool, config)
         population, rng = state.population, generator(seed, state.iteration, SHUFFLING)
         update(config.update, population, state.critic, state.optimizer, trajectory, rewards, state.iteration, rng)
-        population.see(trajectory.observations, torch.from_numpy(trajectory.valid))
+        population.see(trajectory.observations, trajectory.valid)
         end = time.perf_counter()
         self.seconds.append((physics, end - middle, middle - start - physics))
 

@@ -102,7 +102,7 @@ def ours(seed: int, steps: int) -> tuple[float, float]:
     replicas.start(seed + 1000)
     rewards = collect(replicas, population, HORIZON, seed + 1000, iteration=0).rewards
     replicas.close()
-    return float(rewards.sum(axis=-1).mean()), speed
+    return float(rewards.sum(dim=-1).mean()), speed
 
 
 def theirs(seed: int, steps: int) -> tuple[float, float]:

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from experiments import Curve, iterations_of, side_by_side, train_one
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from kmyriad.config import PretrainConfig
 from kmyriad.objective.rewards import Rewards, rewards_of, slide
 from kmyriad.presets import PRESETS, preset
-from kmyriad.rollout.collect import Visits
+from kmyriad.rollout.collect import Segment
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -145,18 +145,18 @@ class OtherPool:
 
     def __init__(self, pool_horizons: float = 1.0, feature_scales: Sequence[float] | str = (1.0,)) -> None:
         self._horizons, self._scales = pool_horizons, feature_scales
-        self._pool: list[Visits] = []
+        self._pool: list[Segment] = []
 
-    def __call__(self, pool: Sequence[Visits], config: PretrainConfig) -> Rewards:
+    def __call__(self, pool: Sequence[Segment], config: PretrainConfig) -> Rewards:
         segments = max(1, round(self._horizons * config.rollouts.per_horizon))
         self._pool = slide(self._pool or pool[:-1], pool[-1], segments)
-        factors = np.float32(self._factors())
-        return rewards_of([replace(visits, features=visits.features * factors) for visits in self._pool], config)
+        factors = self._factors()
+        return rewards_of([replace(segment, features=segment.features * factors) for segment in self._pool], config)
 
-    def _factors(self) -> NDArray[np.floating]:
+    def _factors(self) -> torch.Tensor:
         if isinstance(self._scales, str):
-            return 1 / np.concatenate([visits.features[visits.valid] for visits in self._pool]).std(0)
-        return np.array(self._scales)
+            return 1 / torch.cat([segment.features[segment.valid] for segment in self._pool]).std(0)
+        return torch.tensor(self._scales, dtype=torch.float32)
 
 
 def show(rows: dict[str, list[Curve]], title: str) -> None:

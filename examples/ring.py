@@ -57,7 +57,7 @@ def play(run: km.Run) -> tuple[Paths, float]:
     assert trajectory.xy is not None
     assert trajectory.success is not None
     success = trajectory.success[0]
-    return np.where(success[:, :, None], np.nan, trajectory.xy[0]), float(success.any(axis=1).mean())
+    return np.where(success[:, :, None], np.nan, trajectory.xy[0]), float(success.any(dim=1).float().mean())
 
 
 def way_round(paths: Paths) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kmyriad.objective.rewards import Rewards
     from kmyriad.report.page import write_report
     from kmyriad.reproduction.reproduce import reproduce
-    from kmyriad.rollout.collect import Visits
+    from kmyriad.rollout.collect import Segment, Visits
     from kmyriad.runs.progress import say
     from kmyriad.runs.run import Run, list_runs, open_run
     from kmyriad.runs.state import load_last_horizon, load_population
@@ -41,6 +41,7 @@ _HOMES = {
     "PretrainConfig": "config",
     "Rewards": "objective.rewards",
     "Run": "runs.run",
+    "Segment": "rollout.collect",
     "Visits": "rollout.collect",
     "compare": "evaluation.comparison",
     "draw_goals": "envs.goal",
@@ -75,6 +76,7 @@ __all__ = [
     "PretrainConfig",
     "Rewards",
     "Run",
+    "Segment",
     "TrainingStoppedError",
     "UsageError",
     "Visits",

@@ -6,6 +6,7 @@ checks its own values (`checks.py` has how); what concerns several blocks is che
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, TypeVar
@@ -20,7 +21,7 @@ FORMAT = 2
 
 Activation = Literal["elu", "relu"]
 Init = Literal["best", "single", "random", "policy"]
-Engine = Literal["auto", "serial", "processes", "vector"]
+Engine = Literal["auto", "serial", "processes", "vector", "warp"]
 
 Count = Annotated[int, Between(1, 10_000_000)]
 Steps = Annotated[int, Between(1, 10**13)]
@@ -206,6 +207,8 @@ class RunConfig:
     """Seed: all randomness is a function of it, the iteration and the replica."""
     threads: Annotated[int, Between(1, 4096)] | None = None
     """CPU threads for physics and network; none takes all cores."""
+    device: str = "cpu"
+    """Device of policies, rewards and updates: cpu, cuda, cuda:1, or auto for a GPU where there is one."""
     checkpoint_every: Count | None = None
     """Iterations between checkpoints; none takes as many as make a horizon."""
     keep_checkpoints: Annotated[int, Between(1, 10_000_000)] = 3
@@ -215,6 +218,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if not re.fullmatch(r"cpu|auto|cuda(:\d{1,3})?", self.device):
+            raise UsageError(f"device must be cpu, cuda, cuda:1 (or another number) or auto; got {self.device!r}")
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import kmyriad
 from kmyriad.config import JumpstartConfig, PopulationConfig, PretrainConfig, with_settings
 from kmyriad.objective.rewards import novelty_rewards, rewards_of, slide
-from kmyriad.rollout.collect import Visits
+from kmyriad.rollout.collect import Segment
 from kmyriad.runs.run import open_run
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -152,6 +153,10 @@ def test_experiments_run_side_by_side_in_processes_of_their_own(benchmark, tmp_p
         experiments.train_all({"bad": {"env": "nowhere"}}, tmp_path, 1)
 
 
+def segment(features):
+    return Segment(*(torch.from_numpy(one) for one in (features, features, np.ones(features.shape[:3], bool))))
+
+
 @pytest.mark.parametrize(
     ("asked", "segments", "factors"),
     [
@@ -171,12 +176,12 @@ def test_study_trains_with_pools_that_no_setting_gives(monkeypatch, benchmark, t
         features = rng.normal(size=(1, 10, 20, 2)).astype(np.float32)
         features -= features.mean((0, 1, 2))
         features *= np.float32((2.0, 4.0)) / features.std((0, 1, 2))
-        visited.append(Visits(features, None, np.ones((1, 10, 20), bool)))
+        visited.append(segment(features))
 
     def train(folder, settings, objective):
         pool = []
-        for visits in visited:
-            pool = slide(pool, visits, config.rollouts.per_horizon)
+        for newest in visited:
+            pool = slide(pool, newest, config.rollouts.per_horizon)
             rewards = objective(pool, config)
         return settings, rewards
 
@@ -184,7 +189,7 @@ def test_study_trains_with_pools_that_no_setting_gives(monkeypatch, benchmark, t
     settings, found = study.train_variant(tmp_path, {"seed": 1, **asked})
     assert settings == {"seed": 1}
     assert found.particles == segments * 200
-    scaled = [Visits(visits.features * np.float32(factors), None, visits.valid) for visits in visited[-segments:]]
+    scaled = [segment(one.features.numpy() * np.float32(factors)) for one in visited[-segments:]]
     expected = novelty_rewards(scaled, config.objective.neighbours)
     np.testing.assert_allclose(found.rewards, expected.rewards, rtol=1e-3, atol=1e-3)
     assert found.entropy == pytest.approx(expected.entropy, abs=1e-3)

@@ -309,7 +309,7 @@ def other_value(block, name):
         "goal": (1.5, -2.0),
     }
     special |= {"env_settings": {"size": 3, "map": ["101"]}, "std_range": (0.02, 1.5), "lr_milestones": (3, 9)}
-    special |= {"critic_hidden": (7, 9), "objective_function": "mine.function", "wandb": "project"}
+    special |= {"critic_hidden": (7, 9), "objective_function": "mine.function", "wandb": "project", "device": "cuda:1"}
     return special[name] if name in special else not getattr(block(), name)
 
 

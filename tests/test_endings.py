@@ -84,7 +84,7 @@ def test_a_termination_is_followed_by_the_next_episode():
     one_stream = without_termination(trajectory)
     assert not one_stream.terminated.any()
     np.testing.assert_array_equal(one_stream.dones, trajectory.dones)
-    ended = torch.from_numpy(trajectory.terminated)
+    ended = trajectory.terminated
     assert (one_stream.next_observations[ended].abs() < 0.1).all(), "the start of the next episode"
     assert (trajectory.next_observations[ended][:, 0] > walk_env.EDGE - 0.2).all(), "what was really reached"
     torch.testing.assert_close(one_stream.next_observations[~ended], trajectory.next_observations[~ended])
@@ -106,7 +106,7 @@ def test_an_end_does_not_pay_in_pretraining():
         _, advantages = _evaluate(
             minus_one, told.observations, told.next_observations, told, rewards, gamma=0.9, gae_lambda=0.0
         )
-        at_ends = advantages[torch.from_numpy(trajectory.terminated)]
+        at_ends = advantages[trajectory.terminated]
         assert bool((at_ends > 0.5).all()) is pays
         if not pays:
             torch.testing.assert_close(advantages, torch.zeros_like(advantages), atol=1e-6, rtol=0)
@@ -147,7 +147,9 @@ def test_the_limit_of_episodes_does_not_shut_successes_out(draw):
         taken = np.ceil(draw(rng, 40)).astype(int)
         seen = taken[taken <= limit]
         trajectory = SimpleNamespace(
-            episode_steps=seen - 1, dones=np.ones(len(seen), bool), success=np.ones(len(seen), bool)
+            episode_steps=torch.from_numpy(seen - 1),
+            dones=torch.ones(len(seen), dtype=torch.bool),
+            success=torch.ones(len(seen), dtype=torch.bool),
         )
         remember_successes(state, trajectory)
     possible = np.ceil(draw(rng, 20_000))

@@ -15,9 +15,11 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = [
     "errors",
     "checks",
+    "torchrun",
     "envs",
     "config",
     "presets",
+    "processes",
     "population",
     "rollout",
     "objective",

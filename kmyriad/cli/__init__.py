@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from kmyriad.errors import TrainingStoppedError, UsageError, nearest_name
+from kmyriad.torchrun import is_one_of_many, talks
 
 COMMANDS = {
     "pretrain": ("train a population without reward", "pretrain ant-maze --agents 10"),
@@ -34,6 +35,21 @@ RESUMED_BY = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; bad input is one sentence on stderr and exit code 2."""
+    if not is_one_of_many():
+        _main(arguments)
+        return
+    code: str | int | None = 0
+    try:
+        _main(arguments)
+    except SystemExit as error:
+        code = error.code
+    # Threads of the process group may still run, and the interpreter would abort when it takes them down.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
+
+
+def _main(arguments: Sequence[str] | None) -> None:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         if not arguments or arguments[0] in ("-h", "--help"):
@@ -53,21 +69,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
             import_module(f"kmyriad.cli.{name}").run(rest)
         sys.stdout.flush()
     except UsageError as error:
-        print(f"kmyriad: {error}", file=sys.stderr)
+        _say(error)
         sys.exit(2)
     except TrainingStoppedError as error:
-        print(f"kmyriad: {error}", file=sys.stderr)
+        _say(error)
         sys.exit(1)
     except MemoryError as error:
-        print(f"kmyriad: there is not enough memory ({error}); use fewer replicas or smaller layers", file=sys.stderr)
+        _say(f"there is not enough memory ({error}); use fewer replicas or smaller layers")
         sys.exit(2)
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:
         goes_on = f"; go on with {RESUMED_BY[arguments[0]]}" if arguments[0] in RESUMED_BY else ""
-        print(f"kmyriad: stopped{goes_on}", file=sys.stderr)
+        _say(f"stopped{goes_on}")
         sys.exit(130)
+
+
+def _say(sentence: object) -> None:
+    who = "kmyriad" if talks() else f"kmyriad, process {os.environ.get('RANK')}"
+    print(f"{who}: {sentence}", file=sys.stderr)
 
 
 def _usage() -> str:

@@ -12,30 +12,33 @@ from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.vector_env import WorldVectorEnv
 
 State = dict[str, NDArray[Any]]
-"""Everything that the future of the replicas depends on, arrays by name."""
+"""Everything that the future of the replicas depends on, NumPy arrays by name, whatever the engine speaks."""
+
+Array = Any
+"""A NumPy array, or from and to an engine that `speaks_tensors` a torch tensor on its device (float32 or bool)."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """Where a step led, and where the next begins."""
 
-    observation: NDArray[np.float32]
+    observation: Array
     """(n, d), reached by this step, before ended episodes start again."""
-    following: NDArray[np.float32]
+    following: Array
     """(n, d), what is seen next: the start of a new episode where one ended."""
-    features: NDArray[np.float32]
+    features: Array
     """(n, f), of what was reached."""
-    xy: NDArray[np.float32]
+    xy: Array
     """(n, 2), where that lies in the plane of maps."""
-    reward: NDArray[np.float64]
+    reward: Array
     """(n,)."""
-    terminated: NDArray[np.bool_]
+    terminated: Array
     """(n,), over for good."""
-    done: NDArray[np.bool_]
+    done: Array
     """(n,), over for whatever reason."""
-    success: NDArray[np.bool_] | None
+    success: Array | None
     """(n,), the task was solved in this episode; None where nothing is said about it."""
-    broken: NDArray[np.bool_]
+    broken: Array
     """(n,), this state does not count: the physics broke, or this was no step but a reset."""
 
 
@@ -43,6 +46,10 @@ class Engine(Protocol):
     """n replicas of one environment. What it cannot do it says: `can_be_saved`, `simulation`."""
 
     count: int
+    device: str
+    """Where its arrays live: cpu, or the torch device of the tensors that it speaks."""
+    speaks_tensors: bool
+    """Whether it takes and gives torch tensors on `device` instead of NumPy arrays."""
     observation_size: int
     observation_space: gymnasium.spaces.Box
     """Of one replica, flattened: (observation_size,)."""
@@ -62,10 +69,10 @@ class Engine(Protocol):
     simulation: WorldVectorEnv | None
     """The replicas of a world, with its terrain, symmetries and physics to look into; None for what is none."""
 
-    def start(self, seed: int) -> NDArray[np.float32]:
+    def start(self, seed: int) -> Array:
         """Reset every replica; (n, d), what is seen first."""
 
-    def step(self, actions: NDArray[Any], last: NDArray[np.bool_]) -> Outcome:
+    def step(self, actions: Array, last: Array) -> Outcome:
         """One control step of all. Episodes that end, and those that are `last` (n,) told to, start again at once."""
 
     def get_state(self) -> State | None:

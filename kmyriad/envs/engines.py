@@ -6,7 +6,9 @@ from functools import partial
 from typing import Any, Literal
 
 import gymnasium
+import numpy as np
 from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 
 from kmyriad.envs import WORLDS, short_name
 from kmyriad.envs.engine import Engine
@@ -20,7 +22,7 @@ from kmyriad.envs.vector_engine import VectorEngine
 from kmyriad.envs.world_engine import WorldEngine
 from kmyriad.errors import UsageError, first_line, nearest_name
 
-EngineName = Literal["auto", "serial", "processes", "vector"]
+EngineName = Literal["auto", "serial", "processes", "vector", "warp"]
 
 OURS = ("horizon", "max_episode_steps", "threads", "autoreset_mode", "num_envs", "world", "vectorization_mode")
 """What replicas decide themselves, whatever an environment calls its settings."""
@@ -48,20 +50,29 @@ def make_engine(
     goal: GoalPoint | None = None,
     threads: int | None = None,
     engine: EngineName = "auto",
+    device: str = "cpu",
+    numbers: NDArray[np.int64] | None = None,
 ) -> Engine:
-    """`count` replicas of whatever `env` names, with `features` to be explored (empty: what is sensible for it)."""
+    """`count` replicas of whatever `env` names, with `features` to be explored (empty: what is sensible for it).
+
+    `device` is for engines that can live on one: the torch device of the policies. `numbers` (count,) are those of the
+    replicas in a run of several processes, which their seeds depend on; by default from 0 on.
+    """
+    numbers = np.arange(count) if numbers is None else numbers
     settings = dict(settings or {})
     for name in OURS:
         if name in settings:
             raise UsageError(f"{name} is no setting of the environment here; give the run's own, such as --horizon")
+    if engine == "warp":
+        raise UsageError(f"{env} cannot be stepped by MuJoCo Warp yet; use engine auto")
     if short_name(env) in WORLDS:
-        return _of_world(short_name(env), count, horizon, features, settings, goal, threads)
+        return _of_world(short_name(env), count, horizon, features, settings, goal, threads, numbers)
     source = find_source(env)
     if source.makes_many or (engine in ("auto", "vector") and _has_own_vector(source, features)):
-        return _of_vector(env, source, count, horizon, features, settings, goal)
+        return _of_vector(env, source, count, horizon, features, settings, goal, numbers)
     if engine == "vector":
         raise UsageError(f"{env} has no vector version of its own; use engine auto")
-    return _of_singles(env, source, count, features, settings, goal, threads, engine)
+    return _of_singles(env, source, count, features, settings, goal, threads, engine, numbers)
 
 
 def resolved(goal: GoalPoint | None, features: Sequence[Feature]) -> Goal | None:
@@ -89,6 +100,7 @@ def _of_world(
     settings: dict[str, Any],
     goal: GoalPoint | None,
     threads: int | None,
+    numbers: NDArray[np.int64],
 ) -> Engine:
     if goal is not None:
         if goal.names not in ((), ("x", "y"), ("x", "y", "z")):
@@ -97,7 +109,7 @@ def _of_world(
     env = make_vector_env(
         name, count, horizon=horizon, threads=threads, autoreset_mode=AutoresetMode.DISABLED, **settings
     )
-    return WorldEngine(env, tuple(features) or WORLDS[name].features)
+    return WorldEngine(env, tuple(features) or WORLDS[name].features, numbers)
 
 
 def _of_singles(
@@ -109,6 +121,7 @@ def _of_singles(
     goal: GoalPoint | None,
     threads: int | None,
     engine: EngineName,
+    numbers: NDArray[np.int64],
 ) -> Engine:
     def make() -> Any:
         with silenced():
@@ -123,9 +136,9 @@ def _of_singles(
         raise
     except Exception as error:  # what somebody's environment raises is anyone's guess
         raise UsageError(f"{env} cannot be made: {type(error).__name__}: {first_line(error)}") from error
-    spread: Spread = "auto" if engine == "vector" else engine
+    spread: Spread = engine if engine == "serial" or engine == "processes" else "auto"
     told = [feature for term in known.terms for feature in term.features]
-    return GymEngine(make, count, known, resolved(goal, told), spread, threads)
+    return GymEngine(make, count, known, resolved(goal, told), spread, threads, numbers)
 
 
 def _of_vector(
@@ -136,6 +149,7 @@ def _of_vector(
     features: Sequence[str],
     settings: dict[str, Any],
     goal: GoalPoint | None,
+    numbers: NDArray[np.int64],
 ) -> Engine:
     make = source.make if source.makes_many else partial(source.make_vector or source.make, max_episode_steps=horizon)
     try:
@@ -148,8 +162,8 @@ def _of_vector(
         raise UsageError(f"{env} takes num_envs and makes no vector environment but {type(made).__name__}; mend it")
     if made.num_envs != count:
         raise UsageError(f"{env} was asked for {count} replicas and made {made.num_envs}; mend it")
-    engine = VectorEngine(made, features)
-    return engine if goal is None else VectorEngine(made, features, resolved(goal, engine.features))
+    engine = VectorEngine(made, features, numbers)
+    return engine if goal is None else VectorEngine(made, features, numbers, resolved(goal, engine.features))
 
 
 def _has_own_vector(source: Source, features: Sequence[str]) -> bool:

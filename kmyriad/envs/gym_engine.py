@@ -115,14 +115,23 @@ def _read(terms: Sequence[Term], seen: Seen) -> NDArray[np.float64]:
 class GymEngine:
     """An `Engine` of single environments that `make` makes."""
 
+    device = "cpu"
+    speaks_tensors = False
     obeys_limit = True
     can_be_saved = True
     simulation: WorldVectorEnv | None = None
 
     def __init__(
-        self, make: Callable[[], Env], count: int, known: Probe, goal: Goal | None, spread: Spread, threads: int | None
+        self,
+        make: Callable[[], Env],
+        count: int,
+        known: Probe,
+        goal: Goal | None,
+        spread: Spread,
+        threads: int | None,
+        numbers: NDArray[np.int64],
     ) -> None:
-        self.count, self.action_space = count, known.action_space
+        self.count, self.action_space, self._numbers = count, known.action_space, numbers.tolist()
         self.observation_space, self.observation_size = known.observation_space, known.observation_space.shape[0]
         self.features = tuple(feature for term in known.terms for feature in term.features)
         self.plane = plane_of_features(self.features, known.start, known.seconds_per_step)
@@ -221,7 +230,10 @@ class GymEngine:
     def _restart(self) -> NDArray[np.float32]:
         """Reset all replicas with the seeds of their episodes."""
         seeds = np.zeros(len(self._rows), np.int64)
-        seeds[: self.count] = [episode_seed(self._seed, *which) for which in enumerate(self._episode.tolist())]
+        seeds[: self.count] = [
+            episode_seed(self._seed, number, episode)
+            for number, episode in zip(self._numbers, self._episode.tolist(), strict=True)
+        ]
         self._draw_seeds(np.arange(self.count))
         with _alive():
             self._receive(self._chunks.reset(options={"seeds": seeds}))
@@ -246,7 +258,8 @@ class GymEngine:
     def _draw_seeds(self, replicas: NDArray[np.intp]) -> None:
         """Of the next episodes of some replicas."""
         for replica in replicas.tolist():
-            self._next_seeds[replica] = episode_seed(self._seed, replica, int(self._episode[replica]) + 1)
+            episode = int(self._episode[replica]) + 1
+            self._next_seeds[replica] = episode_seed(self._seed, self._numbers[replica], episode)
 
     def _remember(self, actions: NDArray[np.float64]) -> None:
         """Keep the actions of the episodes under way."""

@@ -26,13 +26,19 @@ from kmyriad.errors import TrainingStoppedError, UsageError, first_line
 class VectorEngine:
     """An `Engine` around a Gymnasium vector environment. Its state cannot be saved."""
 
+    device = "cpu"
+    speaks_tensors = False
     can_be_saved = False
     simulation: WorldVectorEnv | None = None
 
     def __init__(
-        self, env: gymnasium.vector.VectorEnv[Any, Any, Any], names: Sequence[str], goal: Goal | None = None
+        self,
+        env: gymnasium.vector.VectorEnv[Any, Any, Any],
+        names: Sequence[str],
+        numbers: NDArray[np.int64],
+        goal: Goal | None = None,
     ) -> None:
-        self.env, self.count = env, env.num_envs
+        self.env, self.count, self._first = env, env.num_envs, int(numbers[0])
         self.action_space = env.single_action_space
         self.observation_space = flat_space(env.single_observation_space)
         self.observation_size = self.observation_space.shape[0]
@@ -61,7 +67,7 @@ class VectorEngine:
 
     def start(self, seed: int) -> NDArray[np.float32]:
         self._resets_now[:], self._solved[:] = False, False
-        return self._flat(self._call("reset", seed=seed)[0]).astype(np.float32)
+        return self._flat(self._call("reset", seed=seed + self._first)[0]).astype(np.float32)
 
     def step(self, actions: NDArray[Any], last: NDArray[np.bool_]) -> Outcome:
         taken = np.stack([np.asarray(self._act(row)) for row in actions.reshape(self.count, -1)])

@@ -17,11 +17,13 @@ POSITION = ("x", "y")
 class WorldEngine:
     """An `Engine` of replicas of a world."""
 
+    device = "cpu"
+    speaks_tensors = False
     obeys_limit = True
     can_be_saved = True
 
-    def __init__(self, env: WorldVectorEnv, features: Sequence[str]) -> None:
-        self._env, self.count = env, env.num_envs
+    def __init__(self, env: WorldVectorEnv, features: Sequence[str], numbers: NDArray[np.int64]) -> None:
+        self._env, self.count, self._numbers = env, env.num_envs, numbers.tolist()
         self.simulation: WorldVectorEnv | None = env
         self.action_space = env.single_action_space
         self.observation_size = env.world.features.observation_size
@@ -44,7 +46,7 @@ class WorldEngine:
         self.tells_success = env.has_goal
 
     def start(self, seed: int) -> NDArray[np.float32]:
-        return self._env.reset(seed=seed)[0]
+        return self._env.reset(seed=[(seed + number) % 2**64 for number in self._numbers])[0]
 
     def step(self, actions: NDArray[Any], last: NDArray[np.bool_]) -> Outcome:
         observation, reward, terminated, truncated, info = self._env.step(actions)

@@ -11,7 +11,7 @@ from kmyriad.objective.entropy import knn_entropy
 from kmyriad.objective.information import distance_from, information, own_trajectory_share
 from kmyriad.objective.scale import scaled_visits
 from kmyriad.population.population import Population
-from kmyriad.rollout.collect import Visits, collect
+from kmyriad.rollout.collect import Segment, Visits, collect
 from kmyriad.rollout.randomness import generator
 from kmyriad.rollout.replicas import Replicas
 
@@ -32,7 +32,8 @@ def visit(population: Population, replicas: Replicas, horizon: int, seed: int = 
     """One episode in each of the replicas, which are split evenly over the agents; what follows it is not valid."""
     replicas.start(seed)
     trajectory = collect(replicas, population, horizon, seed, iteration=0)
-    return Visits(trajectory.features, trajectory.xy, trajectory.valid & trajectory.in_first_episode)
+    counts = trajectory.valid & trajectory.in_first_episode
+    return Segment(trajectory.features, trajectory.xy, counts).visits
 
 
 def measure(visits: Visits, cell: tuple[float, float], seed: int = 0, scale: Sequence[float] = ()) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from kmyriad.envs.engines import GoalPoint, resolved
 from kmyriad.errors import UsageError
 from kmyriad.evaluation.evaluate import stored_evaluation
 from kmyriad.population.population import Population
-from kmyriad.rollout.collect import Visits, collect
+from kmyriad.rollout.collect import Segment, Visits, collect
 from kmyriad.rollout.randomness import SELECTION, generator, reset_seed
 from kmyriad.rollout.replicas import Replicas
 from kmyriad.rollout.task import Task
@@ -243,11 +243,11 @@ def trials(task: Task, population: Population, seed: int, threads: int | None = 
         replicas.close()
         counts = trajectory.in_first_episode
         if task.goal:
-            visits = Visits(trajectory.features, trajectory.xy, trajectory.valid & counts)
+            visits = Segment(trajectory.features, trajectory.xy, trajectory.valid & counts).visits
             shortfall = distances(task, replicas, visits)[0].min(axis=-1)
         else:
             shortfall = -np.where(counts, trajectory.rewards, 0).sum(axis=-1)
-        success = np.zeros(counts.shape, bool) if trajectory.success is None else trajectory.success & counts
+        success = np.zeros(counts.shape, bool) if trajectory.success is None else (trajectory.success & counts).numpy()
         solved = None if trajectory.success is None else np.asarray(success.any(axis=-1))
         return Trials(solved, shortfall, first_steps(success))
 

@@ -247,28 +247,28 @@ def _environment(env: Any) -> dict[str, Any]:
 def _episodes(trajectory: Trajectory, population: Population) -> Iterator[Episode | None]:
     """The first episode of every replica."""
     assert trajectory.next_observations is not None
-    lengths = trajectory.in_first_episode.sum(axis=-1)
+    lengths = trajectory.in_first_episode.sum(dim=-1).numpy()
     for agent, replica in np.ndindex(lengths.shape):
         steps = slice(int(lengths[agent, replica]))
         place = (agent, replica, steps)
         if not trajectory.valid[place].all():
             yield None
             continue
-        raw = trajectory.actions[place].numpy()
+        raw = trajectory.actions[place]
         last = trajectory.next_observations[agent, replica, lengths[agent, replica] - 1]
-        terminated = trajectory.terminated[place].copy()
+        terminated = trajectory.terminated[place].numpy().copy()
         truncated = np.zeros_like(terminated)
         truncated[-1] = not terminated[-1]
         yield Episode(
             agent,
             np.concatenate([trajectory.observations[place].numpy(), last.numpy()[None]]),
-            population.actions.squash(raw),
-            raw,
+            population.actions.squash(raw).numpy(),
+            raw.numpy(),
             trajectory.log_probs[place].numpy(),
-            trajectory.rewards[place],
+            trajectory.rewards[place].numpy(),
             terminated,
             truncated,
-            None if trajectory.success is None else trajectory.success[place],
+            None if trajectory.success is None else trajectory.success[place].numpy(),
         )
 
 

@@ -163,7 +163,7 @@ def reference(portable: Portable) -> dict[str, Tensor]:
         told = {"observations": observations, "raw": raw, "log_prob": policy.log_prob(raw), "mean": middle}
         if not agent.actions.is_discrete:
             told["log_std"] = policy.log_std
-    return told | {"actions": torch.from_numpy(np.asarray(agent.actions.squash(middle.numpy())))}
+    return told | {"actions": agent.actions.squash(middle)}
 
 
 def reference_observations(portable: Portable, rng: np.random.Generator) -> NDArray[np.float32]:

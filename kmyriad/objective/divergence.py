@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from kmyriad.errors import UsageError
 from kmyriad.objective.entropy import MIN_RADIUS
 from kmyriad.objective.neighbours import Neighbours, nearest_in, nearest_neighbours
+from kmyriad.population.moments import moments
 
 Clouds = Sequence[NDArray[np.floating]] | NDArray[np.floating]
 """The points (n_i, d) that each agent visited: a list, or one array (m, n, d)."""
@@ -72,8 +73,8 @@ def _divergence(own: Neighbours, p: NDArray[np.floating], q: NDArray[np.floating
     """D(P || Q), given the neighbours `own` of `p` (n, d) among themselves."""
     n, d = p.shape
     others = nearest_in(q, p, own.indices.shape[1])
-    rho, nu = (np.maximum(found.distances[:, -1].astype(np.float64), MIN_RADIUS) for found in (own, others))
-    return float(d * np.log(nu / rho).mean() + math.log(len(q) / (n - 1)))
+    rho, nu = (found.distances[:, -1].double().clamp(min=MIN_RADIUS) for found in (own, others))
+    return d * float(moments((nu / rho).log()[:, None]).mean) + math.log(len(q) / (n - 1))
 
 
 def _check_clouds(clouds: Clouds) -> None:

@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from kmyriad.errors import UsageError
-from kmyriad.objective.neighbours import Neighbours, nearest_neighbours
+from kmyriad.objective.neighbours import Neighbours, Points, nearest_neighbours
+from kmyriad.population.moments import moments
 
 MIN_RADIUS = 1e-6
 """Smaller distances count as this much. Duplicates happen (a robot stuck in a corner), and ln 0 would make the whole
@@ -17,15 +18,15 @@ LOG_ZERO = -1e4
 """Stands for the logarithm of a weight of 0: its exponential is 0, its products with 0 are 0."""
 
 
-def log_ball_volume(radius: ArrayLike, dimension: int) -> NDArray[np.float64]:
-    """The logarithm of the volume of balls of `radius` (any shape) in `dimension` dimensions; same shape."""
+def log_ball_volume(radius: Tensor, dimension: int) -> Tensor:
+    """The logarithm of the volume of balls of `radius` (any shape) in `dimension` dimensions; same shape, float64."""
     if dimension < 1:
         raise UsageError(f"dimension must be at least 1; got {dimension}")
     log_unit_ball = dimension / 2 * math.log(math.pi) - math.lgamma(dimension / 2 + 1)
-    return log_unit_ball + dimension * np.log(np.maximum(np.asarray(radius, np.float64), MIN_RADIUS))
+    return log_unit_ball + dimension * radius.double().clamp(min=MIN_RADIUS).log()
 
 
-def knn_entropy(points: NDArray[np.floating], k: int, neighbours: Neighbours | None = None) -> float:
+def knn_entropy(points: Points, k: int, neighbours: Neighbours | None = None) -> float:
     """Entropy in nats of the distribution that `points` (N, d) were drawn from: the paper's Eq. 1 (Singh 2003).
 
     `neighbours` are the points' own k nearest, where they are known already.
@@ -34,18 +35,18 @@ def knn_entropy(points: NDArray[np.floating], k: int, neighbours: Neighbours | N
         neighbours = nearest_neighbours(points, k)
     if neighbours.indices.shape != (len(points), k):
         raise UsageError(
-            f"neighbours are {neighbours.indices.shape} but points and k ask for {(len(points), k)}; "
+            f"neighbours are {tuple(neighbours.indices.shape)} but points and k ask for {(len(points), k)}; "
             "pass those of the same points and k"
         )
     return entropy_of_radii(neighbours.distances[:, -1], points.shape[1], k, len(points))
 
 
-def entropy_of_radii(radii: NDArray[np.floating], dimension: int, k: int, points: int) -> float:
+def entropy_of_radii(radii: Tensor, dimension: int, k: int, points: int) -> float:
     """Eq. 1 from the distances to the k-th nearest of `points` points, those of all of them or of a fair sample."""
-    return float(math.log(points) - _digamma(k) + log_ball_volume(radii, dimension).mean())
+    return math.log(points) - _digamma(k) + float(moments(log_ball_volume(radii, dimension)[:, None]).mean)
 
 
-def weighted_knn_entropy(log_weights: torch.Tensor, neighbours: Neighbours, dimension: int) -> torch.Tensor:
+def weighted_knn_entropy(log_weights: Tensor, neighbours: Neighbours, dimension: int) -> Tensor:
     """Entropy of the distribution that `log_weights` (N,) turn the points into, differentiable in them; a scalar.
 
     Importance-weighted k-NN (Ajgl & Simandl 2011) in MEPOL's form: weights are normalised over the batch. At equal
@@ -53,11 +54,11 @@ def weighted_knn_entropy(log_weights: torch.Tensor, neighbours: Neighbours, dime
     """
     k = neighbours.indices.shape[1]
     log_shares = _log_neighbourhood_weights(log_weights, neighbours)
-    log_volumes = torch.as_tensor(log_ball_volume(neighbours.distances[:, -1], dimension)).to(log_weights)
+    log_volumes = log_ball_volume(neighbours.distances[:, -1], dimension).to(log_weights)
     return -(log_shares.exp() * (log_shares - log_volumes)).sum() / k + math.log(k) - _digamma(k)
 
 
-def particle_rewards(neighbours: Neighbours, dimension: int, centred: bool = False) -> NDArray[np.float32]:
+def particle_rewards(neighbours: Neighbours, dimension: int, centred: bool = False) -> Tensor:
     """(N,), what each point adds to the entropy: policy gradient on these rewards is the gradient of Eq. 1.
 
     The gradient of `weighted_knn_entropy` at equal weights with respect to log weight j is (r_j - mean r) / N, with
@@ -69,35 +70,36 @@ def particle_rewards(neighbours: Neighbours, dimension: int, centred: bool = Fal
     """
     n, k = neighbours.indices.shape
     values = log_ball_volume(neighbours.distances[:, -1], dimension)
-    values += -values.mean() if centred else math.log(n / k) - 1
-    sums = np.bincount(_neighbourhoods(neighbours).ravel(), weights=np.repeat(values, k), minlength=n)
-    return (sums / k).astype(np.float32)
+    values += -moments(values[:, None]).mean if centred else math.log(n / k) - 1
+    sums = torch.bincount(_neighbourhoods(neighbours).flatten(), values.repeat_interleave(k), minlength=n)
+    return (sums / k).float()
 
 
-def neighbourhood_kl(log_weights: torch.Tensor, neighbours: Neighbours) -> torch.Tensor:
+def neighbourhood_kl(log_weights: Tensor, neighbours: Neighbours) -> Tensor:
     """How far `log_weights` (N,) move the state distribution: MEPOL's trust-region KL in nats, at least 0; a scalar."""
     n, k = neighbours.indices.shape
     return (math.log(k / n) - _log_neighbourhood_weights(log_weights, neighbours).mean()).clamp(min=0)
 
 
-def effective_sample_size(log_weights: torch.Tensor) -> torch.Tensor:
+def effective_sample_size(log_weights: Tensor) -> Tensor:
     """(sum w)^2 / sum w^2 for `log_weights` (N,), as a fraction of N: 1 at equal weights, 1/N at worst; a scalar."""
     log_w = torch.log_softmax(log_weights, 0)
     return (-torch.logsumexp(2 * log_w, 0)).exp() / len(log_w)
 
 
-def _log_neighbourhood_weights(log_weights: torch.Tensor, neighbours: Neighbours) -> torch.Tensor:
+def _log_neighbourhood_weights(log_weights: Tensor, neighbours: Neighbours) -> Tensor:
     """(N,), ln W_i: the normalised weight of each point's neighbourhood."""
     n = len(neighbours.indices)
     if log_weights.shape != (n,):
         raise UsageError(f"log_weights must have shape ({n},), one per point; got {tuple(log_weights.shape)}")
     log_w = torch.log_softmax(log_weights, 0).clamp(min=LOG_ZERO)
-    return torch.logsumexp(log_w[torch.as_tensor(_neighbourhoods(neighbours), device=log_w.device)], 1)
+    return torch.logsumexp(log_w[_neighbourhoods(neighbours)], 1)
 
 
-def _neighbourhoods(neighbours: Neighbours) -> NDArray[np.int64]:
+def _neighbourhoods(neighbours: Neighbours) -> Tensor:
     """(N, k): each point and its first k - 1 neighbours."""
-    return np.concatenate([np.arange(len(neighbours.indices))[:, None], neighbours.indices[:, :-1]], axis=1)
+    indices = neighbours.indices
+    return torch.cat([torch.arange(len(indices), device=indices.device)[:, None], indices[:, :-1]], dim=1)
 
 
 def _digamma(k: int) -> float:

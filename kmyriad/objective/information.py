@@ -50,7 +50,7 @@ def own_trajectory_share(
     if len(particles) <= k:
         return None
     asked = rng.permutation(len(particles))[:QUERIES]
-    found = nearest_in(particles, particles[asked], k + 1).indices  # the state itself among them
+    found = nearest_in(particles, particles[asked], k + 1).indices.numpy()  # the state itself among them
     same = (trajectory[found] == trajectory[asked, None]).sum(axis=1)
     return float((same - 1).mean() / k)
 
@@ -70,7 +70,7 @@ def _even_sample(
 
 def _votes(known: NDArray[np.float32], asked: NDArray[np.float32], owners: NDArray[np.int64]) -> NDArray[np.bool_]:
     """(n, voters), which neighbours among `known` (n, f) of the states `asked` (n, f) are their owners' (n,)."""
-    nearest = nearest_in(known, asked, min(VOTERS[-1], len(known))).indices
+    nearest = nearest_in(known, asked, min(VOTERS[-1], len(known))).indices.numpy()
     found: NDArray[np.bool_] = owners[nearest] == owners[:, None]
     return found
 

@@ -1,4 +1,8 @@
-"""The k nearest neighbours of every point, exactly: duplicates, far-off coordinates and many dimensions included."""
+"""The k nearest neighbours of every point, exactly: duplicates, far-off coordinates and many dimensions included.
+
+On the CPU a KD-tree is asked. On another device all distances are compared, a table of bounded size at a time; beyond
+`MOST_PAIRS` of them the points go to the CPU's tree and the answer comes back.
+"""
 
 from dataclasses import dataclass
 
@@ -6,14 +10,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pykdtree.kdtree import KDTree
+from torch import Tensor
 
 from kmyriad.errors import UsageError
+from kmyriad.population.moments import moments
 
 HIGH_DIMENSION = 10
 """Up to this many dimensions a KD-tree is asked; above it a tree visits nearly all points, and all are compared."""
 
 LARGEST_TABLE = 2**23
-"""Distances held at a time where all are compared: 64 MiB."""
+"""Distances held at a time where all are compared: 64 MiB, or 32 on a device."""
+
+MOST_PAIRS = 2**36
+"""Pairs of points and queries that are compared on a device: a few seconds of a GPU, by its memory's speed (reckoned,
+not measured). A tree on the CPU has done 600,000 points by then."""
 
 LARGEST_COORDINATE = 1e17
 """Beyond it squared distances overflow float32."""
@@ -30,30 +40,93 @@ SORTED_AXES = 3
 class Neighbours:
     """The k nearest of every one of n points."""
 
-    indices: NDArray[np.int64]
-    """(n, k), rows of the points searched."""
-    distances: NDArray[np.float32]
-    """(n, k), ascending."""
+    indices: Tensor
+    """(n, k), int64: rows of the points searched."""
+    distances: Tensor
+    """(n, k), float32: ascending."""
 
 
-def nearest_neighbours(points: NDArray[np.floating], k: int) -> Neighbours:
+Points = NDArray[np.floating] | Tensor
+"""Rows of numbers; neighbours come back as tensors on the same device."""
+
+
+def nearest_neighbours(points: Points, k: int) -> Neighbours:
     """The k nearest *other* points of each of `points` (N, d), N > k.
 
     Distances are exact for the points as float32, after their mean was subtracted. Copies of a point are its
     neighbours at distance 0; where it has more than k, each copy takes the next ones in a ring, so that no copy is
-    everyone's neighbour.
+    everyone's neighbour (on the CPU; on a device they are any of them).
     """
+    points = _tensor(points)
     _check_k(k)
     _check_points(points, "points")
     if len(points) <= k:
         raise UsageError(f"k = {k} neighbours need at least {k + 1} points; got {len(points)}: lower k or add points")
     centred = _centred(points, _centre(points))
+    if _is_compared(centred, len(centred)):
+        return _compare(centred, centred, k, are_same=True)
+    return _from_cpu(_others_in_tree(centred.cpu().numpy(), k), points.device)
+
+
+def nearest_in(points: Points, queries: Points, k: int) -> Neighbours:
+    """The k nearest of `points` (N, d), N >= k, to each of `queries` (n, d); an equal point counts, at distance 0."""
+    points, queries = _tensor(points), _tensor(queries)
+    _check_k(k)
+    _check_points(points, "points")
+    _check_points(queries, "queries")
+    if points.shape[1] != queries.shape[1]:
+        raise UsageError(
+            f"points have {points.shape[1]} dimensions and queries {queries.shape[1]}; give both the same features"
+        )
+    if len(points) < k:
+        raise UsageError(f"k = {k} neighbours need at least {k} points; got {len(points)}: lower k or add points")
+    centre = _centre(points)
+    centred, centred_queries = _centred(points, centre), _centred(queries, centre)
+    if _is_compared(centred, len(queries)):
+        return _compare(centred, centred_queries, k)
+    return _from_cpu(_in_tree(centred.cpu().numpy(), centred_queries.cpu().numpy(), k), points.device)
+
+
+Found = tuple[NDArray[np.int64], NDArray[np.float32]]
+"""Rows and distances, (n, k) each."""
+
+
+def _is_compared(points: Tensor, queries: int) -> bool:
+    """Whether all pairs are compared on the device where they are."""
+    is_worth_it = len(points) * queries <= MOST_PAIRS or points.shape[1] > HIGH_DIMENSION
+    return points.device.type != "cpu" and is_worth_it
+
+
+def _from_cpu(found: Found, device: torch.device) -> Neighbours:
+    return Neighbours(*(torch.from_numpy(np.ascontiguousarray(array)).to(device) for array in found))
+
+
+def _compare(points: Tensor, queries: Tensor, k: int, are_same: bool = False) -> Neighbours:
+    """By comparing every one of `queries` (n, d) with every one of `points` (N, d), `LARGEST_TABLE` pairs at a time.
+
+    If they `are_same`, a point is not its own neighbour. Differences are squared one by one: |q|^2 + |p|^2 - 2 qp would
+    be faster, and off by centimetres at 50 m.
+    """
+    indices, distances = [], []
+    for start in range(0, len(queries), rows := max(1, LARGEST_TABLE // len(points))):
+        asked = queries[start : start + rows]
+        table = torch.cdist(asked, points, compute_mode="donot_use_mm_for_euclid_dist")
+        if are_same:
+            table.diagonal(start).fill_(torch.inf)
+        found = table.topk(k, dim=1, largest=False)
+        indices.append(found.indices)
+        distances.append(found.values)
+    return Neighbours(torch.cat(indices), torch.cat(distances))
+
+
+def _others_in_tree(centred: NDArray[np.float32], k: int) -> Found:
+    """`nearest_neighbours` on the CPU."""
     if not _has_copies(centred):
-        return Neighbours(*_without_self(*_search(centred, centred, k + 1)))
+        return _without_self(*_search(centred, centred, k + 1))
     cloud = _sort(centred)
     distinct = len(cloud.distinct)
     groups, distances = _without_self(*_search(cloud.distinct, cloud.distinct, min(k + 1, distinct)))
-    if distinct == len(points):
+    if distinct == len(centred):
         return cloud.in_original_order(cloud.order[groups], distances)
 
     groups = np.concatenate([np.arange(distinct)[:, None], groups], axis=1)
@@ -68,21 +141,10 @@ def nearest_neighbours(points: NDArray[np.floating], k: int) -> Neighbours:
     return cloud.in_original_order(cloud.order[cloud.start[groups[me]] + copy], distances[me])
 
 
-def nearest_in(points: NDArray[np.floating], queries: NDArray[np.floating], k: int) -> Neighbours:
-    """The k nearest of `points` (N, d), N >= k, to each of `queries` (n, d); an equal point counts, at distance 0."""
-    _check_k(k)
-    _check_points(points, "points")
-    _check_points(queries, "queries")
-    if points.shape[1] != queries.shape[1]:
-        raise UsageError(
-            f"points have {points.shape[1]} dimensions and queries {queries.shape[1]}; give both the same features"
-        )
-    if len(points) < k:
-        raise UsageError(f"k = {k} neighbours need at least {k} points; got {len(points)}: lower k or add points")
-    centre = _centre(points)
-    centred, centred_queries = _centred(points, centre), _centred(queries, centre)
+def _in_tree(centred: NDArray[np.float32], centred_queries: NDArray[np.float32], k: int) -> Found:
+    """`nearest_in` on the CPU."""
     if not _has_copies(centred):
-        return Neighbours(*_search(centred, centred_queries, k))
+        return _search(centred, centred_queries, k)
     cloud, asked = _sort(centred), _sort(centred_queries)
     groups, distances = _search(cloud.distinct, asked.distinct, min(k, len(cloud.distinct)))
     column, copy = _first_copies(cloud.count[groups], k)
@@ -90,29 +152,34 @@ def nearest_in(points: NDArray[np.floating], queries: NDArray[np.floating], k: i
     return asked.in_original_order(rows[asked.group], np.take_along_axis(distances, column, 1)[asked.group])
 
 
+def _tensor(points: Points) -> Tensor:
+    return points if isinstance(points, Tensor) else torch.from_numpy(np.ascontiguousarray(points))
+
+
 def _check_k(k: int) -> None:
     if not isinstance(k, int | np.integer) or k < 1:
         raise UsageError(f"k must be a whole number of at least 1; got {k!r}")
 
 
-def _check_points(points: NDArray[np.floating], name: str) -> None:
+def _check_points(points: Tensor, name: str) -> None:
     if points.ndim != 2 or points.shape[0] == 0 or points.shape[1] == 0:
-        raise UsageError(
-            f"{name} must be an array (number of points, dimensions), both at least 1; got shape {points.shape}"
-        )
-    for row in np.flatnonzero(~(np.abs(points) <= LARGEST_COORDINATE).all(axis=1))[:1]:
+        shape = tuple(points.shape)
+        raise UsageError(f"{name} must be an array (number of points, dimensions), both at least 1; got shape {shape}")
+    fit = points.abs() <= LARGEST_COORDINATE
+    if not fit.all():
+        row = int((~fit).any(dim=1).nonzero()[0])
         raise UsageError(
             f"{name} must be finite, up to {LARGEST_COORDINATE:g}; row {row} is {points[row].tolist()}, leave it out"
         )
 
 
-def _centre(points: NDArray[np.floating]) -> NDArray[np.float64]:
-    return np.mean(points, axis=0, dtype=np.float64)
+def _centre(points: Tensor) -> Tensor:
+    return moments(points).mean
 
 
-def _centred(points: NDArray[np.floating], centre: NDArray[np.float64]) -> NDArray[np.float32]:
+def _centred(points: Tensor, centre: Tensor) -> Tensor:
     """Centred before it is rounded to float32, whose steps are a millimetre at 10 km but a micrometre at 10 m."""
-    return (points - centre).astype(np.float32, order="C")
+    return (points - centre).float().contiguous()
 
 
 @dataclass(frozen=True)
@@ -133,11 +200,11 @@ class _Cloud:
         """(n,), the group of each sorted point."""
         return np.repeat(np.arange(len(self.count)), self.count)
 
-    def in_original_order(self, indices: NDArray[np.int64], distances: NDArray[np.float32]) -> Neighbours:
+    def in_original_order(self, indices: NDArray[np.int64], distances: NDArray[np.float32]) -> Found:
         """Neighbours (n, k) of the sorted points as those of the points."""
         rows, unsorted = np.empty_like(indices), np.empty_like(distances)
         rows[self.order], unsorted[self.order] = indices, distances
-        return Neighbours(rows, unsorted)
+        return rows, unsorted
 
 
 def _has_copies(points: NDArray[np.float32]) -> bool:
@@ -182,9 +249,7 @@ def _cells(points: NDArray[np.float32]) -> NDArray[np.uint64]:
     return cells @ (np.uint64(per_axis) ** np.arange(axes, dtype=np.uint64))
 
 
-def _search(
-    points: NDArray[np.float32], queries: NDArray[np.float32], k: int
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _search(points: NDArray[np.float32], queries: NDArray[np.float32], k: int) -> Found:
     """Rows of `points` (N, d) and distances, both (n, k), of the k nearest to each of `queries` (n, d)."""
     if points.shape[1] > HIGH_DIMENSION:
         return _search_all(points, queries, k)
@@ -192,9 +257,7 @@ def _search(
     return indices.reshape(-1, k).astype(np.int64), distances.reshape(-1, k)
 
 
-def _search_all(
-    points: NDArray[np.float32], queries: NDArray[np.float32], k: int
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _search_all(points: NDArray[np.float32], queries: NDArray[np.float32], k: int) -> Found:
     """As `_search`, by comparing every query with every point, some queries at a time.
 
     |q|^2 + |p|^2 - 2 qp is one matrix product, in float64 so that near points stay in order; the distances of those
@@ -213,9 +276,7 @@ def _search_all(
     return np.take_along_axis(indices, order, 1), np.take_along_axis(distances, order, 1)
 
 
-def _without_self(
-    indices: NDArray[np.int64], distances: NDArray[np.float32]
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _without_self(indices: NDArray[np.int64], distances: NDArray[np.float32]) -> Found:
     """Both (n, k) less one column: the point itself, or the last where other points at distance 0 took its place."""
     n, k = indices.shape
     is_self = indices == np.arange(n)[:, None]

@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from kmyriad.config import ActorCritic, PretrainConfig
 from kmyriad.envs.symmetry import SignedOrder
@@ -19,7 +21,9 @@ from kmyriad.objective.neighbours import Neighbours, nearest_in, nearest_neighbo
 from kmyriad.objective.scale import scale_of, unit_of
 from kmyriad.objective.spread import along_own_way, ways_of
 from kmyriad.population.codes import codes_of
-from kmyriad.rollout.collect import Visits
+from kmyriad.population.moments import moments
+from kmyriad.processes import divided
+from kmyriad.rollout.collect import Segment
 
 SMALLEST_RADIUS = 0.01
 """Of the median radius: nearer neighbours earn no less. Copies of one state (a robot stuck in a corner) would otherwise
@@ -34,8 +38,8 @@ class Rewards:
     """Eq. 1, nats, in the training features."""
     particles: int
     """In the pool."""
-    rewards: NDArray[np.float32]
-    """(m, p, L), 0 where not valid."""
+    rewards: Tensor
+    """(m, p, L), float32, 0 where not valid: of all processes' replicas."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +48,16 @@ class Estimate(Rewards):
 
     neighbours: Neighbours
     """Of all N particles of the pool."""
-    newest: NDArray[np.int64]
-    """(m, p, L), the row of each of the newest segment's steps among the N particles; -1 where not valid."""
+    newest: Tensor
+    """(m, p, L), int64: the row of each of the newest segment's steps among the N particles; -1 where not valid."""
     dimension: int
 
 
-Objective = Callable[[Sequence[Visits], PretrainConfig], Rewards]
+Objective = Callable[[Sequence[Segment], PretrainConfig], Rewards]
 """What turns the pool, the newest segment last, into rewards. `kmyriad.pretrain(objective=...)` takes anyone's."""
 
 
-def rewards_of(pool: Sequence[Visits], config: PretrainConfig, views: Sequence[SignedOrder] = ()) -> Rewards:
+def rewards_of(pool: Sequence[Segment], config: PretrainConfig, views: Sequence[SignedOrder] = ()) -> Rewards:
     """The objective that the settings ask for: what a critic can learn from, or the exact gradient of Eq. 1.
 
     `views` are the symmetries of the features that the environment declares, where they are made use of.
@@ -65,28 +69,27 @@ def rewards_of(pool: Sequence[Visits], config: PretrainConfig, views: Sequence[S
     return novelty_rewards(pool, objective.neighbours, objective.diversity_weight, codes, views, scale)
 
 
-def slide(pool: Sequence[Visits], newest: Visits, segments: int) -> list[Visits]:
+def slide(pool: Sequence[Segment], newest: Segment, segments: int) -> list[Segment]:
     """The pool after an iteration: the newest segment joins, and what is older than one horizon leaves."""
     return [*pool, newest][-segments:]
 
 
-def exact_rewards(pool: Sequence[Visits], k: int, scale: Sequence[float] = ()) -> Estimate:
+def exact_rewards(pool: Sequence[Segment], k: int, scale: Sequence[float] = ()) -> Estimate:
     """The paper's Eq. 1 over the whole pool, and its gradient in closed form as rewards of the newest segment."""
     newest = pool[-1]
     particles, unit = _particles(pool, k, scale)
     neighbours = nearest_neighbours(particles, k)
     rewards = particle_rewards(neighbours, particles.shape[1])
-    rewards -= rewards.mean()
-    count = int(newest.valid.sum())
-    rows = np.full(newest.valid.shape, -1, np.int64)
-    rows[newest.valid] = np.arange(len(particles) - count, len(particles))
+    rewards = (rewards - moments(rewards[:, None]).mean).float()
+    older = len(particles) - int(newest.valid.sum())
+    rows = torch.full(newest.valid.shape, -1, device=particles.device)
+    rows[newest.valid] = torch.arange(older, len(particles), device=particles.device)
     entropy = knn_entropy(particles, k, neighbours) + unit
-    of_newest = _at(newest.valid, rewards[len(particles) - count :])
-    return Estimate(entropy, len(particles), of_newest, neighbours, rows, particles.shape[1])
+    return Estimate(entropy, len(particles), _at(newest.valid, rewards[older:]), neighbours, rows, particles.shape[1])
 
 
 def novelty_rewards(
-    pool: Sequence[Visits],
+    pool: Sequence[Segment],
     k: int,
     diversity: float = 0.0,
     codes: NDArray[np.float32] | None = None,
@@ -103,33 +106,33 @@ def novelty_rewards(
     particles, unit = _particles(pool, k, scale)
     asked = particles[len(particles) - int(newest.valid.sum()) :]
     if not len(asked):
-        return Rewards(math.nan, len(particles), np.zeros(newest.valid.shape, np.float32))
-    radii = nearest_in(particles, asked, k + 1).distances[:, -1]  # the nearest is the particle itself
+        return Rewards(math.nan, len(particles), torch.zeros_like(newest.valid, dtype=torch.float32))
+    # The nearest is the particle itself.
+    radii = divided(lambda some: nearest_in(particles, some, k + 1).distances[:, -1], asked)
     entropy = entropy_of_radii(radii, particles.shape[1], k, len(particles)) + unit
-    floored = np.maximum(radii, SMALLEST_RADIUS * np.median(radii))
-    rewards = _at(newest.valid, log_ball_volume(floored, particles.shape[1]).astype(np.float32))
+    floored = radii.maximum(SMALLEST_RADIUS * radii.median())
+    rewards = log_ball_volume(floored, particles.shape[1]).float()
     if diversity and codes is not None:
-        owners = np.concatenate([np.nonzero(segment.valid)[0] for segment in pool])
+        owners = torch.cat([segment.valid.nonzero()[:, 0] for segment in pool])
         ways = ways_of(particles, owners, codes, views)
-        own = along_own_way(particles, asked, owners[len(owners) - len(asked) :], ways)
-        rewards += np.float32(diversity) * _at(newest.valid, own)
-    return Rewards(entropy, len(particles), rewards)
+        rewards += diversity * along_own_way(particles, asked, owners[len(owners) - len(asked) :], ways)
+    return Rewards(entropy, len(particles), _at(newest.valid, rewards))
 
 
-def _particles(pool: Sequence[Visits], k: int, scale: Sequence[float]) -> tuple[NDArray[np.float32], float]:
+def _particles(pool: Sequence[Segment], k: int, scale: Sequence[float]) -> tuple[Tensor, float]:
     """((N, f), the valid ones of the pool on one scale, oldest first; what that takes off their entropy)."""
-    particles = np.concatenate([segment.features[segment.valid] for segment in pool])
+    particles = torch.cat([segment.features[segment.valid] for segment in pool])
     if len(particles) <= k:
         raise UsageError(
             f"the entropy of k = {k} neighbours needs more than {k} valid particles; there are {len(particles)}: use"
             " more replicas or steps, or fewer neighbours"
         )
     lengths = scale_of(particles, scale)
-    return (particles if lengths is None else np.divide(particles, lengths, dtype=np.float32)), unit_of(lengths)
+    return (particles if lengths is None else particles / lengths), unit_of(lengths)
 
 
-def _at(valid: NDArray[np.bool_], values: NDArray[np.float32]) -> NDArray[np.float32]:
+def _at(valid: Tensor, values: Tensor) -> Tensor:
     """`values` of the valid steps in their places, 0 elsewhere."""
-    placed = np.zeros(valid.shape, np.float32)
+    placed = torch.zeros_like(valid, dtype=torch.float32)
     placed[valid] = values
     return placed

@@ -12,52 +12,47 @@ Where the environment declares symmetries, W is one that they leave as it is.
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from kmyriad.envs.symmetry import SignedOrder
 from kmyriad.population.frames import moved_codes
+from kmyriad.population.moments import moments
 
 SMALLEST_SPREAD = 1e-6
 """In units of the features: agents that all stand still have nothing to be scaled by."""
 
 
-def ways_of(
-    particles: NDArray[np.float32],
-    owners: NDArray[np.int64],
-    codes: NDArray[np.float32],
-    views: Sequence[SignedOrder] = (),
-) -> NDArray[np.float64]:
-    """(m, f), a vector of the features per agent: W times its code, centred.
+def ways_of(particles: Tensor, owners: Tensor, codes: NDArray[np.float32], views: Sequence[SignedOrder] = ()) -> Tensor:
+    """(m, f), float64: a vector of the features per agent, W times its code, centred.
 
     W maximises the mean over agents of (W c) . (mean of the agent's `particles` (N, f)); `owners` (N,) says whose they
     are, `codes` are (m, c). `views` are the symmetries of the features, all of them.
     """
     codes = codes - codes.mean(axis=0)  # codes of one number each are corners of a simplex
-    agents, offsets = len(codes), particles - particles.mean(axis=0, dtype=np.float64)
-    counts = np.maximum(np.bincount(owners, minlength=agents), 1)[:, None]
-    means = np.stack([np.bincount(owners, column, minlength=agents) for column in offsets.T], axis=1) / counts
-    together = means.T @ codes.astype(np.float64)
+    of_codes = torch.from_numpy(codes.astype(np.float64)).to(particles.device)
+    offsets, counts = particles - moments(particles).mean, torch.bincount(owners, minlength=len(codes))
+    sums = [torch.bincount(owners, column, minlength=len(codes)) for column in offsets.T]
+    means = torch.stack(sums, dim=1) / counts.clamp(min=1)[:, None]
+    together = means.T @ of_codes
     if views:
-        of_codes = moved_codes(views, codes.shape[1])
-        seen = [view.matrix.T @ together @ moved for view, moved in zip(views, of_codes, strict=True)]
-        together = np.sum(seen, axis=0)
-    left, _, right = np.linalg.svd(together, full_matrices=False)
-    return codes @ (left @ right).T
+        moved = moved_codes(views, codes.shape[1])
+        pairs = [(view.matrix.T, of_view) for view, of_view in zip(views, moved, strict=True)]
+        seen = [[torch.from_numpy(matrix).to(together) for matrix in pair] for pair in pairs]
+        together = torch.stack([left @ together @ right for left, right in seen]).sum(0)
+    left, _, right = torch.linalg.svd(together, full_matrices=False)
+    return of_codes @ (left @ right).T
 
 
-def along_own_way(
-    particles: NDArray[np.float32],
-    asked: NDArray[np.float32],
-    asked_owners: NDArray[np.int64],
-    ways: NDArray[np.float64],
-) -> NDArray[np.float32]:
+def along_own_way(particles: Tensor, asked: Tensor, asked_owners: Tensor, ways: Tensor) -> Tensor:
     """(n,), how far along their agents' `ways` (m, f) the states `asked` (n, f) are.
 
     From the mean of the `particles` (N, f), in deviations of these along the ways.
     """
-    middle = particles.mean(axis=0, dtype=np.float64)
-    _, sizes, plane = np.linalg.svd(ways, full_matrices=False)
-    plane = plane[sizes > 1e-9 * sizes.max(initial=0.0)]  # where ways lie
-    spread = np.sqrt(np.square((particles - middle) @ plane.T).sum(axis=1).mean())
-    own = np.einsum("nf,nf->n", asked - middle, ways[asked_owners])
-    return (own / max(spread, SMALLEST_SPREAD)).astype(np.float32)
+    middle = moments(particles).mean
+    _, sizes, plane = torch.linalg.svd(ways, full_matrices=False)
+    plane = plane * (sizes > 1e-9 * sizes.max())[:, None]  # where ways lie
+    spread = moments(((particles - middle) @ plane.T).square().sum(1, keepdim=True)).mean.sqrt()
+    own = ((asked - middle) * ways[asked_owners]).sum(1)
+    return (own / spread.clamp(min=SMALLEST_SPREAD)).float()

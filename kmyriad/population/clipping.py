@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
+from torch import Tensor
 
 from kmyriad.population.distributions import ActionSpec
 
@@ -12,5 +11,5 @@ from kmyriad.population.distributions import ActionSpec
 class ClippedActions(ActionSpec):
     """Raw actions are the environment's, cut off at its range: as PPO of Stable-Baselines3 and rsl_rl do."""
 
-    def squash(self, actions: NDArray[np.float32]) -> NDArray[np.float32] | NDArray[np.int64]:
-        return np.clip(actions, self.low, self.high)
+    def squash(self, actions: Tensor) -> Tensor:
+        return actions.clamp(self.low, self.high)

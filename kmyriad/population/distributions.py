@@ -4,6 +4,7 @@ Squashing and rescaling happen at the environment's edge (`ActionSpec.squash`). 
 every ratio of probabilities, and any PPO can take the policy as it is.
 """
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -86,9 +87,9 @@ class ActionSpec:
     size: int
     """Numbers per raw action (all one-hot lengths together where discrete)."""
     is_discrete: bool
-    low: NDArray[np.float32]
-    high: NDArray[np.float32]
-    """(size,) each; the range the squashed action is stretched to."""
+    low: Tensor
+    high: Tensor
+    """(size,) each, float32; the range the squashed action is stretched to."""
     choices: tuple[int, ...] = ()
     """Where discrete, how many actions each choice is among; empty for a single choice."""
 
@@ -103,16 +104,20 @@ class ActionSpec:
             return rng.gumbel(size=shape).astype(np.float32)
         return rng.standard_normal(shape, np.float32)
 
-    def squash(self, actions: NDArray[np.float32]) -> NDArray[np.float32] | NDArray[np.int64]:
+    def squash(self, actions: Tensor) -> Tensor:
         """Raw actions (n, size) to what the environment takes.
 
         Continuous: tanh and an affine rescale, (n, size). Discrete: the index chosen, (n,), or (n, choices).
         """
         if self.is_discrete:
-            parts = np.split(actions, np.cumsum(self.choices)[:-1], axis=-1) if len(self.choices) > 1 else [actions]
-            chosen = [part.argmax(axis=-1) for part in parts]
-            return chosen[0] if len(chosen) == 1 else np.stack(chosen, axis=-1)
-        return self.low + (self.high - self.low) * (np.float32(0.5) + np.float32(0.5) * np.tanh(actions))
+            parts = torch.split(actions, list(self.choices), dim=-1) if len(self.choices) > 1 else (actions,)
+            chosen = [part.argmax(dim=-1) for part in parts]
+            return chosen[0] if len(chosen) == 1 else torch.stack(chosen, dim=-1)
+        return self.low + (self.high - self.low) * (0.5 + 0.5 * actions.tanh())
+
+    def to(self, device: torch.device) -> "ActionSpec":
+        """For actions on `device`."""
+        return dataclasses.replace(self, low=self.low.to(device), high=self.high.to(device))
 
 
 def action_spec(space: gymnasium.Space, action_range: tuple[float, float] | None = None) -> ActionSpec:  # type: ignore[type-arg]
@@ -121,7 +126,7 @@ def action_spec(space: gymnasium.Space, action_range: tuple[float, float] | None
     if choices:
         count = sum(choices)
         several = choices if len(choices) > 1 else ()
-        return ActionSpec(count, True, np.zeros(count, np.float32), np.ones(count, np.float32), several)
+        return ActionSpec(count, True, torch.zeros(count), torch.ones(count), several)
     if not isinstance(space, gymnasium.spaces.Box):
         raise UsageError(
             f"action space {space} is not supported; it must be a Box, Discrete, MultiDiscrete or MultiBinary"
@@ -134,7 +139,7 @@ def action_spec(space: gymnasium.Space, action_range: tuple[float, float] | None
         raise UsageError(
             f"action space {space} is unbounded; say how far its actions may go, such as --action-range -1 1"
         )
-    return ActionSpec(low.size, False, low.astype(np.float32), high.astype(np.float32))
+    return ActionSpec(low.size, False, torch.from_numpy(low).float(), torch.from_numpy(high).float())
 
 
 def _choices(space: gymnasium.Space) -> tuple[int, ...]:  # type: ignore[type-arg]

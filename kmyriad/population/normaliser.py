@@ -1,8 +1,9 @@
 """Observations at mean 0 and standard deviation 1, by what all agents have seen so far."""
 
-import numpy as np
 import torch
 from torch import Tensor, nn
+
+from kmyriad.population.moments import Moments, moments_of_all
 
 LIMIT = 8.0
 """Normalised observations are cut off here: a rare large one must not shake the network."""
@@ -30,14 +31,9 @@ class Normaliser(nn.Module):
 
     @torch.no_grad()
     def see(self, observations: Tensor) -> None:
-        """Take more observations (n, d), perhaps none, into account (Chan, Golub & LeVeque 1979)."""
-        rows = observations.numpy()
-        if not len(rows):
-            return
-        count, mean, variance = len(rows), rows.mean(0, dtype=np.float64), rows.var(0, dtype=np.float64)
-        total = float(self.count) + count
-        share = count / total
-        shift = torch.from_numpy(mean) - self.mean
-        self.mean += share * shift
-        self.variance += share * (torch.from_numpy(variance) - self.variance + (1 - share) * shift.square())
-        self.count.fill_(total)
+        """Take more observations (n, d), perhaps none, of this process and of all others into account."""
+        seen = moments_of_all(observations)
+        known = Moments(self.count, self.mean, self.variance).joined(seen)
+        self.count.copy_(known.count)
+        self.mean.copy_(known.mean)
+        self.variance.copy_(known.variance)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -65,6 +64,11 @@ class Population(MultiAgentNetwork):
         self.normaliser = Normaliser(observation_size) if normalises else nn.Identity()
         self.frames = frames
 
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return next(self.parameters()).device
+
     def forward(self, observations: Tensor, layers: Mapping[str, Tensor] | None = None) -> Policy:
         """`layers` are what `agents_layers` returned, where many calls share it."""
         return self.policy(self.inputs(observations), layers)
@@ -108,7 +112,7 @@ class Population(MultiAgentNetwork):
             "activation": self.activation_name,
             "std_range": list(self.std_range),
             "normalises": isinstance(self.normaliser, Normaliser),
-            "codes": None if self.codes is None else self.codes.tolist(),
+            "codes": None if self.codes is None else self.codes.cpu().tolist(),
             "code_rate": self.code_rate,
             "framed": self.frames is not None,
             "clips": isinstance(actions, ClippedActions),
@@ -117,16 +121,16 @@ class Population(MultiAgentNetwork):
     @staticmethod
     def build(architecture: Mapping[str, Any]) -> "Population":
         """A population of the shape that `architecture` tells, with fresh weights."""
-        low, high = (np.array(architecture[name], np.float32) for name in ("low", "high"))
+        low, high = (torch.tensor(architecture[name], dtype=torch.float32) for name in ("low", "high"))
         std_min, std_max = architecture["std_range"]
         codes, frames = architecture["codes"], None
         if architecture["framed"]:
-            frames = Frames.straight(architecture["agents"], architecture["observation_size"], low.size)
+            frames = Frames.straight(architecture["agents"], architecture["observation_size"], len(low))
         return Population(
             architecture["agents"],
             architecture["observation_size"],
             (ClippedActions if architecture["clips"] else ActionSpec)(
-                low.size, architecture["discrete"], low, high, tuple(architecture["choices"])
+                len(low), architecture["discrete"], low, high, tuple(architecture["choices"])
             ),
             trunk_hidden=architecture["trunk_hidden"],
             agent_hidden=architecture["agent_hidden"],

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-import numpy as np
+import torch
 
 from kmyriad.checks import checked
 from kmyriad.envs.plane import Plane
 from kmyriad.evaluation.evaluate import play
 from kmyriad.population.population import Population
 from kmyriad.report.paths import pack_paths
-from kmyriad.rollout.collect import Visits
+from kmyriad.rollout.collect import Segment
 from kmyriad.runs.files import read_json
 from kmyriad.runs.run import Run
 from kmyriad.runs.state import load_population
@@ -38,12 +38,12 @@ def _chosen(run: Run) -> list[int]:
 def _attempt(run: Run, population: Population, plane: Plane, radius: float) -> dict[str, Any]:
     trajectory = play(run, EPISODES, SEED, population=population)
     assert trajectory.success is not None
-    solved_before = np.zeros_like(trajectory.success)
+    solved_before = torch.zeros_like(trajectory.success)
     solved_before[..., 1:] = trajectory.success[..., :-1]
     counts = trajectory.valid & trajectory.in_first_episode & ~solved_before  # the goal is where a way ends
-    visits = Visits(trajectory.features, trajectory.xy, counts)
+    visits = Segment(trajectory.features, trajectory.xy, counts).visits
     return {
-        "success": float((trajectory.success & trajectory.in_first_episode).any(axis=-1).mean()),
+        "success": float((trajectory.success & trajectory.in_first_episode).any(dim=-1).double().mean()),
         "episodes": int(counts.shape[0] * counts.shape[1]),
         "paths": pack_paths(visits, plane, radius),
     }

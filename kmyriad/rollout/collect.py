@@ -1,16 +1,18 @@
 """Data collection: what all replicas do in one iteration, every agent on its own share of them."""
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kmyriad.errors import TrainingStoppedError
+from kmyriad.population.moments import torch_threads
 from kmyriad.population.population import Population
+from kmyriad.processes import Share
 from kmyriad.rollout.randomness import action_noise
 from kmyriad.rollout.replicas import Replicas
 
@@ -21,7 +23,7 @@ beside other processes for much longer than the products take (benchmarks/conten
 
 @dataclass(frozen=True)
 class Visits:
-    """Where m agents went in p replicas each, L steps long: all that an entropy is estimated from."""
+    """Where m agents went in p replicas each, L steps long, to be looked at: arrays in the machine's memory."""
 
     features: NDArray[np.float32]
     """(m, p, L, f), the entropy features."""
@@ -32,8 +34,58 @@ class Visits:
 
 
 @dataclass(frozen=True)
-class Trajectory:
-    """One iteration of m agents on p replicas each, L steps long. Replica i is agent i // p's."""
+class Segment:
+    """Where m agents went in p replicas each in one iteration, L steps long: the pool is made of these."""
+
+    features: Tensor
+    """(m, p, L, f), the particles: entropy features of the states that steps led to."""
+    xy: Tensor
+    """(m, p, L, 2), where that is on maps."""
+    valid: Tensor
+    """(m, p, L), bool: which of them count."""
+
+    @property
+    def visits(self) -> Visits:
+        return Visits(*(tensor.cpu().numpy() for tensor in (self.features, self.xy, self.valid)))
+
+
+@dataclass(frozen=True)
+class Outcomes(Segment):
+    """What came of m agents' steps in p replicas each, L steps long. Replica i is agent i // p's."""
+
+    dones: Tensor
+    """(m, p, L), bool: the episode ended with this step."""
+    terminated: Tensor
+    """(m, p, L), bool: it ended for good, not just for lack of time."""
+    success: Tensor | None
+    """(m, p, L), bool: the task was solved in this episode, up to this step; None where the environment does not tell.
+    """
+    rewards: Tensor
+    """(m, p, L), the environment's own; pretraining never looks at them."""
+    episode_steps: Tensor
+    """(m, p, L), int64: how many steps the episode had had before this one."""
+
+    @property
+    def steps(self) -> int:
+        return self.valid.numel()
+
+    @property
+    def in_first_episode(self) -> Tensor:
+        """(m, p, L), bool: the steps of the episode that each replica began with, its last step included."""
+        ended = self.dones.cumsum(dim=-1) - self.dones.long()
+        return ended == 0
+
+    @property
+    def segment(self) -> Segment:
+        return Segment(self.features, self.xy, self.valid)
+
+
+@dataclass(frozen=True)
+class Trajectory(Outcomes):
+    """One iteration of m agents on p replicas each, L steps long, all on the policies' device.
+
+    Of several processes each has its own, of its share of the replicas.
+    """
 
     observations: Tensor
     """(m, p, L, d), what the agents saw."""
@@ -41,41 +93,20 @@ class Trajectory:
     """(m, p, L, a), raw actions."""
     log_probs: Tensor
     """(m, p, L), of the raw actions under the policy that took them."""
-    features: NDArray[np.float32]
-    """(m, p, L, f), the particles: entropy features of the state that each step led to."""
-    xy: NDArray[np.float32]
-    """(m, p, L, 2), where that is on maps."""
-    dones: NDArray[np.bool_]
-    """(m, p, L), the episode ended with this step."""
-    terminated: NDArray[np.bool_]
-    """(m, p, L), it ended for good, not just for lack of time."""
-    success: NDArray[np.bool_] | None
-    """(m, p, L), the task was solved in this episode, up to this step; None where the environment does not tell."""
-    valid: NDArray[np.bool_]
-    """(m, p, L), False where the replica's physics had broken: not a particle, and no reason to update."""
-    rewards: NDArray[np.float32]
-    """(m, p, L), the environment's own; pretraining never looks at them."""
-    episode_steps: NDArray[np.int64]
-    """(m, p, L), how many steps the episode had had before this one."""
     next_observations: Tensor | None
     """(m, p, L, d), what was to be seen after each step, before an ended episode started again; kept on request."""
-    last_observations: Tensor | None = None
+    last_observations: Tensor | None
     """(m, p, d), what the agents see after the last step, in a new episode where that ended one; kept with these."""
+    share: Share
+    """Which replicas these are."""
 
-    @property
-    def steps(self) -> int:
-        return self.valid.size
-
-    @property
-    def in_first_episode(self) -> NDArray[np.bool_]:
-        """(m, p, L), the steps of the episode that each replica began with, its last step included."""
-        ended_before = np.zeros_like(self.dones)
-        ended_before[..., 1:] = np.logical_or.accumulate(self.dones, axis=-1)[..., :-1]
-        return ~ended_before
-
-    @property
-    def visits(self) -> Visits:
-        return Visits(self.features, self.xy, self.valid)
+    def of_all(self) -> Outcomes:
+        """What came of all processes' steps."""
+        if self.share.ranks == 1:
+            return self
+        told: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(Outcomes)}
+        told |= {name: self.share.gather(one) for name, one in told.items() if one is not None}
+        return Outcomes(**told)
 
 
 def without_termination(trajectory: Trajectory) -> Trajectory:
@@ -84,16 +115,13 @@ def without_termination(trajectory: Trajectory) -> Trajectory:
     Where all visited states count, those after a reset count too. To value a termination at 0 would reward it, as
     rewards have mean 0 and the states near the start are worth less than that.
     """
-    if not trajectory.terminated.any():
-        return trajectory
     assert trajectory.next_observations is not None
     assert trajectory.last_observations is not None
     following = torch.cat([trajectory.observations[:, :, 1:], trajectory.last_observations[:, :, None]], dim=2)
-    terminated = torch.from_numpy(trajectory.terminated)[..., None]
     return dataclasses.replace(
         trajectory,
-        next_observations=torch.where(terminated, following, trajectory.next_observations),
-        terminated=np.zeros_like(trajectory.terminated),
+        next_observations=torch.where(trajectory.terminated[..., None], following, trajectory.next_observations),
+        terminated=torch.zeros_like(trajectory.terminated),
     )
 
 
@@ -106,60 +134,68 @@ def collect(
     *,
     keep_next_observations: bool = False,
 ) -> Trajectory:
-    """Let every agent act for `steps` steps in its replicas, from wherever they are."""
-    agents = population.agents
-    share = (agents, replicas.count // agents)
-    size = population.actions.size
-    observations = torch.empty(*share, steps, replicas.observation_size)
-    actions = torch.empty(*share, steps, size)
-    log_probs = torch.empty(*share, steps)
-    features = np.empty((replicas.count, steps, replicas.feature_size), np.float32)
-    xy = np.empty((replicas.count, steps, 2), np.float32)
-    rewards = np.empty((replicas.count, steps), np.float32)
-    episode_steps = np.empty((replicas.count, steps), np.int64)
-    dones, terminated, success, valid = (np.empty((replicas.count, steps), bool) for _ in range(4))
-    next_observations = torch.empty_like(observations) if keep_next_observations else None
-    noise = torch.from_numpy(action_noise(seed, iteration, replicas.count, steps, population.actions))
-    with torch.inference_mode(), _torch_threads(1 if replicas.count <= FEW else torch.get_num_threads()):
+    """Let every agent act for `steps` steps in its replicas, from wherever they are.
+
+    Policies and replicas may be on different devices: every step then takes observations over and actions back, and all
+    else goes over in one piece at the end.
+    """
+    agents, count, device = population.agents, replicas.count, population.device
+    shape, spec = (agents, count // agents), population.actions.to(device)
+    share = replicas.share if replicas.share.ranks > 1 else Share(*shape)
+    observations = torch.empty(*shape, steps, replicas.observation_size, device=device)
+    actions = torch.empty(*shape, steps, spec.size, device=device)
+    log_probs = torch.empty(*shape, steps, device=device)
+    noise = action_noise(seed, iteration, share.numbers, steps, spec).to(device)
+    outcomes = _room_for(replicas, steps)
+    next_observations = torch.empty_like(observations, device=replicas.device) if keep_next_observations else None
+    with torch.inference_mode(), torch_threads(1 if count <= FEW else torch.get_num_threads()):
         layers = population.agents_layers()
         for step in range(steps):
-            seen = torch.from_numpy(replicas.observation).view(*share, -1)
+            # Act on what is seen.
+            seen = replicas.observation.to(device).view(*shape, -1)
             policy = population(seen, layers)
-            raw = policy.sample(noise[step].view(*share, size))
+            raw = policy.sample(noise[step].view(*shape, spec.size))
             observations[:, :, step], actions[:, :, step] = seen, raw
             log_probs[:, :, step] = policy.log_prob(raw)
-            episode_steps[:, step] = replicas.episode_steps
-            transition = replicas.step(population.actions.squash(raw.view(replicas.count, size).numpy()))
-            features[:, step], xy[:, step] = transition.features, transition.xy
-            rewards[:, step] = transition.reward
-            dones[:, step], terminated[:, step] = transition.done, transition.terminated
-            success[:, step], valid[:, step] = transition.success, transition.valid
+
+            # Write down where that leads.
+            transition = replicas.step(spec.squash(raw.view(count, spec.size)).to(replicas.device))
+            for name, tensor in outcomes.items():
+                tensor[:, step] = getattr(transition, name)
             if next_observations is not None:
-                next_observations[:, :, step] = torch.from_numpy(transition.observation).view(*share, -1)
-    by_agent = (*share, steps)
+                next_observations[:, :, step] = transition.observation.view(*shape, -1)
+    told: dict[str, Any] = {
+        name: tensor.to(device).view(*shape, *tensor.shape[1:]) for name, tensor in outcomes.items()
+    }
+    _check_rewards(told["rewards"], told["episode_steps"], share)
     return Trajectory(
-        observations,
-        actions,
-        log_probs,
-        features.reshape(*by_agent, -1),
-        xy.reshape(*by_agent, 2),
-        dones.reshape(by_agent),
-        terminated.reshape(by_agent),
-        success.reshape(by_agent) if replicas.tells_success else None,
-        valid.reshape(by_agent),
-        rewards.reshape(by_agent),
-        episode_steps.reshape(by_agent),
-        next_observations,
-        torch.from_numpy(replicas.observation).view(*share, -1).clone() if keep_next_observations else None,
+        **told | ({} if replicas.tells_success else {"success": None}),
+        observations=observations,
+        actions=actions,
+        log_probs=log_probs,
+        next_observations=None if next_observations is None else next_observations.to(device),
+        last_observations=replicas.observation.to(device).view(*shape, -1).clone() if keep_next_observations else None,
+        share=share,
     )
 
 
-@contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
-    """Let torch use so many threads within."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _room_for(replicas: Replicas, steps: int) -> dict[str, Tensor]:
+    """(n, steps, ...) for each of what a step is remembered by, where the replicas are."""
+    flags = ("valid", "dones", "terminated", "success")
+    room = {name: torch.empty(replicas.count, steps, dtype=torch.bool, device=replicas.device) for name in flags}
+    for name, size in {"features": (replicas.feature_size,), "xy": (2,), "rewards": ()}.items():
+        room[name] = torch.empty(replicas.count, steps, *size, device=replicas.device)
+    room["episode_steps"] = torch.empty(replicas.count, steps, dtype=torch.int64, device=replicas.device)
+    return room
+
+
+def _check_rewards(rewards: Tensor, episode_steps: Tensor, share: Share) -> None:
+    """Stop where the environment's reward (m, p, L) is no number."""
+    if rewards.isfinite().all():
+        return
+    agent, place, step = (~rewards.isfinite()).nonzero()[0].tolist()
+    replica = share.numbers.reshape(share.agents, -1)[agent, place]
+    raise TrainingStoppedError(
+        f"the environment gave replica {replica} a reward of {rewards[agent, place, step].item()} in step"
+        f" {episode_steps[agent, place, step].item() + 1} of its episode; mend it and resume from the last checkpoint"
+    )

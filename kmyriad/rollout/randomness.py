@@ -5,7 +5,9 @@ saving a generator.
 """
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from kmyriad.population.distributions import ActionSpec
 
@@ -18,14 +20,17 @@ def generator(seed: int, *purpose: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *purpose])))
 
 
-def action_noise(seed: int, iteration: int, replicas: int, steps: int, actions: ActionSpec) -> NDArray[np.float32]:
-    """(steps, replicas, a), each replica's from a stream of its own."""
-    noise = np.empty((steps, replicas, actions.size), np.float32)
-    for replica in range(replicas):
+def action_noise(seed: int, iteration: int, replicas: NDArray[np.int64], steps: int, actions: ActionSpec) -> Tensor:
+    """(steps, n, a), for each of the `replicas` (n,) by number from a stream of its own.
+
+    Drawn on the CPU, wherever the policies are: a run's noise is the same on every device.
+    """
+    noise = np.empty((steps, len(replicas), actions.size), np.float32)
+    for index, replica in enumerate(replicas.tolist()):
         # Counter-based: the key is the run's, the place in the stream is (iteration, replica).
         bits = np.random.Philox(key=seed, counter=[0, 0, replica, iteration + 1])
-        noise[:, replica] = actions.noise(np.random.Generator(bits), (steps, actions.size))
-    return noise
+        noise[:, index] = actions.noise(np.random.Generator(bits), (steps, actions.size))
+    return torch.from_numpy(noise)
 
 
 def reset_seed(seed: int, iteration: int) -> int:

@@ -6,7 +6,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from kmyriad.config import Rollouts
 from kmyriad.envs.engine import Engine, State
@@ -14,47 +15,55 @@ from kmyriad.envs.engines import EngineName, GoalPoint, make_engine
 from kmyriad.envs.plane import Plane
 from kmyriad.envs.symmetry import SignedOrder, Symmetry, check_symmetry, group_of
 from kmyriad.envs.world import World
-from kmyriad.errors import TrainingStoppedError
+from kmyriad.processes import Share
 
 
 @dataclass(frozen=True)
 class Transition:
     """Where a step led, before ended episodes start again."""
 
-    observation: NDArray[np.float32]
+    observation: Tensor
     """(n, d)."""
-    reward: NDArray[np.float32]
-    """(n,), the environment's own; pretraining never looks at it."""
-    features: NDArray[np.float32]
+    rewards: Tensor
+    """(n,), float32, the environment's own; pretraining never looks at it."""
+    features: Tensor
     """(n, f), the entropy features."""
-    xy: NDArray[np.float32]
+    xy: Tensor
     """(n, 2), where that is on maps: x and y of a world, the first two features elsewhere."""
-    done: NDArray[np.bool_]
-    """(n,), the episode is over."""
-    terminated: NDArray[np.bool_]
-    """(n,), it is over for good, not just for lack of time: what follows is worth nothing."""
-    success: NDArray[np.bool_]
-    """(n,), the task was solved in this episode, as the environment's `info["success"]` (or `is_success`) tells."""
-    valid: NDArray[np.bool_]
-    """(n,), False from the step on in which a replica's physics broke (or its observation was not finite)."""
+    dones: Tensor
+    """(n,), bool: the episode is over."""
+    terminated: Tensor
+    """(n,), bool: it is over for good, not just for lack of time: what follows is worth nothing."""
+    success: Tensor
+    """(n,), bool: the task was solved in this episode, as the environment's `info["success"]` (or `is_success`) tells.
+    """
+    valid: Tensor
+    """(n,), bool: False from the step on in which a replica's physics broke (or its observation was not finite)."""
+    episode_steps: Tensor
+    """(n,), int64: how many steps the episode had had before."""
+
+
+TOLD = ("observation", "following", "features", "xy", "reward", "terminated", "done", "broken")
+"""Of an engine's outcome."""
 
 
 class Replicas:
-    """n copies of an environment, stepped by an `engine`.
+    """n copies of an environment, stepped by an `engine`, in tensors on its device.
 
     `observation` (n, d) is what the policies see next, `episode_steps` (n,) how many steps the episodes have had. They
-    end after `episode_limit`, if they have not before.
+    end after `episode_limit`, if they have not before. `share` says which of a run's replicas these are.
     """
 
-    def __init__(self, engine: Engine, horizon: int) -> None:
+    def __init__(self, engine: Engine, horizon: int, share: Share | None = None) -> None:
         self.engine, self.count = engine, engine.count
+        self.share, self.device = share or Share(1, engine.count), torch.device(engine.device)
         self.action_space = engine.action_space
         self.observation_size, self.feature_size = engine.observation_size, len(engine.features)
-        self.observation = np.zeros((self.count, self.observation_size), np.float32)
-        self.episode_steps = np.zeros(self.count, np.int64)
+        self.observation = torch.zeros(self.count, self.observation_size, device=self.device)
+        self.episode_steps = torch.zeros(self.count, dtype=torch.int64, device=self.device)
         self.episode_limit = horizon
         self.are_running = False
-        self._broken = np.zeros(self.count, bool)
+        self._broken = torch.zeros(self.count, dtype=torch.bool, device=self.device)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -114,39 +123,39 @@ class Replicas:
 
     def start(self, seed: int) -> None:
         """Reset every replica."""
-        self.observation = self.engine.start(seed)
-        self.episode_steps[:], self._broken[:] = 0, False
+        self.observation = self._tensor(self.engine.start(seed))
+        self.episode_steps, self._broken = torch.zeros_like(self.episode_steps), torch.zeros_like(self._broken)
         self.are_running = True
 
-    def step(self, actions: NDArray[Any]) -> Transition:
-        """One control step of every replica; episodes that end start again at once."""
-        outcome = self.engine.step(actions, self.episode_steps + 1 >= self.episode_limit)
-        if not np.isfinite(outcome.reward).all():
-            replica = int(np.flatnonzero(~np.isfinite(outcome.reward))[0])
-            raise TrainingStoppedError(
-                f"the environment gave replica {replica} a reward of {outcome.reward[replica]} in step"
-                f" {self.episode_steps[replica] + 1} of its episode; mend it and resume from the last checkpoint"
-            )
-        self.episode_steps += 1
-        self._broken |= outcome.broken | ~(_finite(outcome.observation) & _finite(outcome.features))
-        reached, features, xy = outcome.observation, outcome.features, outcome.xy
-        following = outcome.following
-        if self._broken.any():
-            reached, features, xy = (np.where(self._broken[:, None], 0, one) for one in (reached, features, xy))
-            following = np.where(self._broken[:, None], np.nan_to_num(following), following)
-        done = outcome.done
-        transition = Transition(
-            reached,
-            outcome.reward.astype(np.float32),
-            features,
-            xy,
-            done,
-            outcome.terminated,
-            np.zeros(self.count, bool) if outcome.success is None else outcome.success,
-            ~self._broken,
+    def step(self, actions: Tensor) -> Transition:
+        """One control step of every replica; episodes that end start again at once.
+
+        Nothing here waits for a device: what is wrong is masked, not asked for.
+        """
+        last = self.episode_steps + 1 >= self.episode_limit
+        if self.engine.speaks_tensors:
+            outcome = self.engine.step(actions, last)
+        else:
+            outcome = self.engine.step(actions.numpy(), last.numpy())
+        reached, following, features, xy, rewards, terminated, dones, broken = (
+            self._tensor(getattr(outcome, name)) for name in TOLD
         )
-        self.observation = following
-        self.episode_steps[done], self._broken[done] = 0, False
+        broken = self._broken | broken | ~(reached.isfinite().all(1) & features.isfinite().all(1))
+        invalid = broken[:, None]
+        transition = Transition(
+            reached.masked_fill(invalid, 0),
+            rewards.float(),
+            features.masked_fill(invalid, 0),
+            xy.masked_fill(invalid, 0),
+            dones,
+            terminated,
+            torch.zeros_like(dones) if outcome.success is None else self._tensor(outcome.success),
+            ~broken,
+            self.episode_steps,
+        )
+        self.observation = torch.where(invalid, following.nan_to_num(), following)
+        self.episode_steps = (self.episode_steps + 1).masked_fill(dones, 0)
+        self._broken = broken & ~dones
         return transition
 
     @property
@@ -155,24 +164,26 @@ class Replicas:
         return self.engine.can_be_saved
 
     def get_state(self) -> State | None:
-        """All that the replicas' future depends on, None where it cannot be saved."""
+        """All that the future of the replicas of all processes depends on, None where it cannot be saved."""
         state = self.engine.get_state()
         if state is None:
             return None
-        return state | {
-            "shown": self.observation.copy(),
-            "episode_steps": self.episode_steps.copy(),
-            "broken": self._broken.copy(),
-        }
+        own = {"shown": self.observation, "episode_steps": self.episode_steps, "broken": self._broken}
+        state |= {name: tensor.cpu().numpy() for name, tensor in own.items()}
+        return {name: array if array.ndim == 0 else self.share.gather_rows(array) for name, array in state.items()}
 
     def set_state(self, state: State) -> bool:
         """Go back to a saved state, exactly; False, and nothing is running, if that does not lead back to it."""
-        if state["episode_steps"].shape != self.episode_steps.shape or state["shown"].shape != self.observation.shape:
+        whole = self.share.agents * self.share.per_agent
+        if state["episode_steps"].shape != (whole,) or state["shown"].shape != (whole, self.observation_size):
             raise ValueError("the replicas have another number or other observations")
+        rows = self.share.numbers
+        state = {name: array if array.ndim == 0 else array[rows] for name, array in state.items()}
         self.are_running = self.engine.set_state(state)
         if self.are_running:
-            self.observation = state["shown"].copy()
-            self.episode_steps[:], self._broken[:] = state["episode_steps"], state["broken"]
+            self.observation = torch.as_tensor(state["shown"], device=self.device)
+            self.episode_steps = torch.as_tensor(state["episode_steps"], device=self.device)
+            self._broken = torch.as_tensor(state["broken"], device=self.device)
         return self.are_running
 
     def close(self) -> None:
@@ -183,15 +194,15 @@ class Replicas:
 
         Where few replicas leave gaps longer than a segment, agents fill them in turn: every segment has all steps.
         """
-        agent, replica = np.divmod(np.arange(self.count), rollouts.per_agent)
+        agent, place = np.divmod(self.share.numbers, rollouts.per_agent)
         longest = self.episode_limit
         segments_between = max(longest // rollouts.per_agent // rollouts.steps, 1)
-        self.episode_steps[:] = replica * longest // rollouts.per_agent + agent % segments_between * rollouts.steps
+        steps = place * longest // rollouts.per_agent + agent % segments_between * rollouts.steps
+        self.episode_steps = torch.as_tensor(steps, device=self.device)
 
-
-def _finite(values: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """(n,), whether all of values (n, ...) are numbers."""
-    return np.asarray(np.isfinite(values).all(axis=1))
+    def _tensor(self, array: Any) -> Tensor:
+        """What the engine gave, on its device."""
+        return torch.as_tensor(array, device=self.device)
 
 
 def make_replicas(
@@ -204,16 +215,24 @@ def make_replicas(
     goal: GoalPoint | None = None,
     threads: int | None = None,
     engine: EngineName = "auto",
+    device: str = "cpu",
+    share: Share | None = None,
 ) -> Replicas:
-    """`count` replicas of whatever `env` names: a world, a Gymnasium id, a function, a vector environment."""
+    """`count` replicas of whatever `env` names: a world, a Gymnasium id, a function, a vector environment.
+
+    With a `share` of them, those of this process alone. `device` is for engines that can live on one.
+    """
+    share = share or Share(1, count)
     made = make_engine(
         env,
-        count,
+        len(share.numbers),
+        numbers=share.numbers,
         horizon=horizon,
         features=features,
         settings=settings,
         goal=goal,
         threads=threads,
         engine=engine,
+        device=device,
     )
-    return Replicas(made, horizon)
+    return Replicas(made, horizon, share)

@@ -7,6 +7,7 @@ from kmyriad.config import Engine, JumpstartConfig
 from kmyriad.envs import WORLDS, short_name
 from kmyriad.envs.engines import GoalPoint
 from kmyriad.errors import UsageError
+from kmyriad.processes import Share
 from kmyriad.rollout.replicas import Replicas, make_replicas
 
 
@@ -29,8 +30,16 @@ class Task:
         if short_name(self.env) in WORLDS and not self.goal:
             raise UsageError(f"{self.env} has no reward without a goal; give one, such as --goal 6 3")
 
-    def replicas(self, count: int, threads: int | None = None, *, ends_at_goal: bool = False) -> Replicas:
-        """`count` copies of the environment with the goal in it."""
+    def replicas(
+        self,
+        count: int,
+        threads: int | None = None,
+        *,
+        ends_at_goal: bool = False,
+        device: str = "cpu",
+        share: Share | None = None,
+    ) -> Replicas:
+        """`count` copies of the environment with the goal in it, or this process's share of them."""
         return make_replicas(
             self.env,
             count,
@@ -40,6 +49,8 @@ class Task:
             goal=GoalPoint(self.goal, self.goal_names, self.goal_radius, ends_at_goal) if self.goal else None,
             threads=threads,
             engine=self.engine,
+            device=device,
+            share=share,
         )
 
 

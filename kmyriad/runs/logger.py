@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from kmyriad.config import JumpstartConfig, PretrainConfig
 from kmyriad.errors import TrainingStoppedError, UsageError, first_line
+from kmyriad.processes import check_alike, leads
 from kmyriad.rollout.replicas import Replicas
 from kmyriad.runs.checkpoints import checkpoint_path, prune_checkpoints
 from kmyriad.runs.files import read_json, write_json
@@ -39,8 +40,8 @@ class Logger:
         self._checkpoint_every = config.run.checkpoint_every or config.rollouts.per_horizon
         self._replicas = replicas if config.rollouts.are_segments else None
         self._progress = RunProgress(run.command, config.run.total_steps, state.env_steps)
-        self._boards: list[Board | WandbBoard] = [Board(run, state.iteration, self._warn)]
-        if config.run.wandb:
+        self._boards: list[Board | WandbBoard] = [Board(run, state.iteration, self._warn)] if leads() else []
+        if config.run.wandb and leads():
             self._boards.append(WandbBoard(run, config, self._warn))
         self._unsaved: CheckpointError | None = None
 
@@ -59,18 +60,11 @@ class Logger:
     def record(self, state: TrainingState, row: dict[str, Any]) -> None:
         """The metrics of the iteration that `state` has just done, and a checkpoint when it is time.
 
-        Raises `TrainingStoppedError` when learning has broken down.
+        Of many processes the first writes; all of them come by, as all have a part of a checkpoint. Raises
+        `TrainingStoppedError` when learning has broken down.
         """
-        try:
-            append_metrics(self._run, row)
-        except UsageError as error:  # a full disk: training goes on
-            self._warn(f"metrics of iteration {state.iteration} not saved: {error}")
-        for board in self._boards:
-            board.add(state.iteration, row)
-        if row.get("still_agents") and state.iteration % STILL_AGENTS_EVERY == 0:
-            agents = ", ".join(map(str, row["still_agents"]))
-            self._warn(f"iteration {state.iteration}: standing still: agent {agents}")
-        self._progress.update(row)
+        if leads():
+            self._write(state.iteration, row)
         is_last = state.env_steps >= self._settings.total_steps
         if state.iteration % self._checkpoint_every == 0 or is_last:
             self.save(state)
@@ -81,13 +75,28 @@ class Logger:
                 f" {state.iteration}; the last checkpoint has the weights from before, try a lower learning_rate"
             )
 
+    def _write(self, iteration: int, row: dict[str, Any]) -> None:
+        try:
+            append_metrics(self._run, row)
+        except UsageError as error:  # a full disk: training goes on
+            self._warn(f"metrics of iteration {iteration} not saved: {error}")
+        for board in self._boards:
+            board.add(iteration, row)
+        if row.get("still_agents") and iteration % STILL_AGENTS_EVERY == 0:
+            agents = ", ".join(map(str, row["still_agents"]))
+            self._warn(f"iteration {iteration}: standing still: agent {agents}")
+        self._progress.update(row)
+
     def save(self, state: TrainingState) -> None:
         """Write a checkpoint. A full disk does not end the run: the old one stays, the user is told, the next is tried.
 
         If the last one cannot be written either, leaving the context raises.
         """
         folder = self._run.checkpoints
+        check_alike(state.population.parameters())
         path, content = checkpoint_path(folder, state.iteration), state.checkpoint(self._replicas)
+        if not leads():
+            return
         try:
             try:
                 write_tensor_file(path, content)

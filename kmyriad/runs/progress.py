@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from kmyriad.torchrun import is_one_of_many, talks
+
 PLAIN_LINE_EVERY = 10.0
 """Seconds between lines where the output is no terminal."""
 
@@ -18,7 +20,12 @@ _said: set[str] = set()
 
 
 def say(sentence: str, console: Console | None = None, style: str = "") -> None:
-    """A sentence that stays on the screen, on stderr. It is text: nothing in it is taken for markup."""
+    """A sentence that stays on the screen, on stderr. It is text: nothing in it is taken for markup.
+
+    Of many processes that train one run, only the first talks.
+    """
+    if not talks():
+        return
     (console or Console(stderr=True)).print(Text(sentence, style), soft_wrap=True)
 
 
@@ -45,7 +52,7 @@ class RunProgress:
             TextColumn("left"),
             TimeRemainingColumn(),
             console=self.console,
-            disable=not self.console.is_terminal,
+            disable=not self.console.is_terminal or is_one_of_many(),
         )
         self._task = self._bar.add_task(command, total=total_steps, completed=done, state="the first iteration")
 
@@ -67,7 +74,7 @@ class RunProgress:
         state = "  ".join([*reached, f"{row['steps_per_second']:,.0f} steps/s"])
         self._bar.update(self._task, completed=min(done, self._total), state=state)
         now = time.monotonic()
-        if not self.console.is_terminal and (now - self._last_line > PLAIN_LINE_EVERY or done >= self._total):
+        if self._bar.disable and (now - self._last_line > PLAIN_LINE_EVERY or done >= self._total):
             self._last_line = now
             left = (now - self._started) / max(done - self._first, 1) * max(self._total - done, 0)
             self.say(f"iteration {row['iteration']}  {done:,}/{self._total:,} steps  {state}  {left:.0f} s left")

@@ -4,15 +4,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from kmyriad.checks import checked
 from kmyriad.errors import UsageError, first_line
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
-from kmyriad.rollout.collect import Visits
+from kmyriad.rollout.collect import Segment, Visits
 from kmyriad.rollout.replicas import Replicas
 from kmyriad.runs.architecture import check_architecture
 from kmyriad.runs.checkpoints import checkpoint_path, newest_checkpoint
@@ -38,7 +36,7 @@ class TrainingState:
     """Such updates in all."""
     success_steps: list[int] = field(default_factory=list)
     """Of a task that is being learned: how many steps its last successes took."""
-    pool: list[Visits] = field(default_factory=list)
+    pool: list[Segment] = field(default_factory=list)
 
     @property
     def learning_rate(self) -> float:
@@ -51,7 +49,7 @@ class TrainingState:
         self.skipped_updates += not good_gradient
 
     def checkpoint(self, replicas: Replicas | None) -> TensorFile:
-        """Everything to go on from; `replicas` only where they are in the middle of episodes."""
+        """Everything to go on from, of all processes; `replicas` only where they are in the middle of episodes."""
         tensors = {f"population.{name}": tensor for name, tensor in self.population.state_dict().items()}
         if self.critic is not None:
             tensors |= {f"critic.{name}": tensor for name, tensor in self.critic.state_dict().items()}
@@ -62,8 +60,7 @@ class TrainingState:
             if simulator is not None:
                 tensors |= {f"simulator.{name}": torch.from_numpy(array) for name, array in simulator.items()}
             for index, segment in enumerate(self.pool):
-                parts = vars(segment).items()
-                tensors |= {f"pool.{index}.{name}": torch.from_numpy(array) for name, array in parts}
+                tensors |= {f"pool.{index}.{name}": tensor for name, tensor in vars(segment).items()}
         counters = {name: int(getattr(self, name)) for name in COUNTERS}
         rates = {"learning_rate": self.learning_rate, "success_steps": self.success_steps}
         return TensorFile(tensors, {**counters, **rates, "architecture": self.population.architecture()})
@@ -81,7 +78,7 @@ class TrainingState:
                 if replicas.can_be_saved:
                     simulator = {name: tensor.numpy() for name, tensor in _under("simulator", checkpoint).items()}
                     replicas.set_state(simulator)
-                self.pool = _restore_pool(_under("pool", checkpoint))
+                self.pool = _restore_pool(_under("pool", checkpoint), self.population.device)
             self.success_steps = list(checked("success_steps", facts["success_steps"], tuple[int, ...]))
             for name in COUNTERS:
                 setattr(self, name, checked(name, facts[name], int))
@@ -95,6 +92,11 @@ class TrainingState:
             index, key = name.split(".", 1)
             entries.setdefault(int(index), {})[key] = tensor
         self.optimizer.load_state_dict({**state, "state": entries})
+
+
+def adam(groups: list[dict[str, Any]], device: torch.device, rate: float = 1e-3) -> torch.optim.Optimizer:
+    """The optimizer of all update rules; `rate` is that of groups that have none of their own."""
+    return torch.optim.Adam(groups, lr=rate, fused=device.type in ("cpu", "cuda"))
 
 
 def load_population(run: Run | str | Path, iteration: int | None = None) -> Population:
@@ -117,13 +119,11 @@ def load_newest(run: Run) -> tuple[Population, dict[str, Any]]:
     return _population(run, newest.content), facts
 
 
-def save_last_horizon(run: Run, pool: list[Visits]) -> None:
+def save_last_horizon(run: Run, pool: list[Segment]) -> None:
     """Keep what figures need of the last horizon: features, positions and validity of every step, (m, p, T, ...)."""
     names = ("features", "valid", "xy")
-    arrays = {name: np.concatenate([getattr(segment, name) for segment in pool], axis=2) for name in names}
-    write_tensor_file(
-        run.last_horizon_path, TensorFile({name: torch.from_numpy(array) for name, array in arrays.items()}, {})
-    )
+    tensors = {name: torch.cat([getattr(segment, name) for segment in pool], dim=2) for name in names}
+    write_tensor_file(run.last_horizon_path, TensorFile(tensors, {}))
 
 
 def load_last_horizon(run: Run | str | Path) -> Visits | None:
@@ -168,9 +168,9 @@ def _under(prefix: str, checkpoint: TensorFile) -> dict[str, torch.Tensor]:
     return {name[len(start) :]: tensor for name, tensor in checkpoint.tensors.items() if name.startswith(start)}
 
 
-def _restore_pool(tensors: dict[str, torch.Tensor]) -> list[Visits]:
-    parts: dict[int, dict[str, NDArray[Any]]] = {}
+def _restore_pool(tensors: dict[str, torch.Tensor], device: torch.device) -> list[Segment]:
+    parts: dict[int, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
         index, key = name.split(".", 1)
-        parts.setdefault(int(index), {})[key] = tensor.numpy()
-    return [Visits(part["features"], part["xy"], part["valid"]) for _, part in sorted(parts.items())]
+        parts.setdefault(int(index), {})[key] = tensor.to(device)
+    return [Segment(part["features"], part["xy"], part["valid"]) for _, part in sorted(parts.items())]

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
 from kmyriad.presets import jumpstart_preset
 from kmyriad.presets import preset as pretrain_preset
-from kmyriad.rollout.collect import Trajectory, collect
+from kmyriad.processes import CPU, Share, find_device, joined, leads, ranks
+from kmyriad.rollout.collect import Outcomes, Trajectory, collect
 from kmyriad.rollout.randomness import SHUFFLING, generator, reset_seed
 from kmyriad.rollout.replicas import Replicas
 from kmyriad.rollout.task import task_of
@@ -28,9 +30,10 @@ from kmyriad.runs.checkpoints import newest_checkpoint
 from kmyriad.runs.foreign import read_policy
 from kmyriad.runs.logger import Logger
 from kmyriad.runs.progress import say
-from kmyriad.runs.resume import begin, go_on, run_to_resume
+from kmyriad.runs.resume import begin, go_on, goes_on_by_itself, run_to_resume
 from kmyriad.runs.run import Run, check_free, locked, open_run, save_selection
-from kmyriad.runs.state import TrainingState, load_population
+from kmyriad.runs.state import TrainingState, adam, load_population
+from kmyriad.torchrun import threads
 from kmyriad.training.memory import check_memory
 from kmyriad.training.metrics import success_metrics, timings, update_metrics
 from kmyriad.training.pretrain import fresh_population
@@ -83,19 +86,28 @@ def jumpstart_config(source: str | Path | Run, preset: str, settings: Mapping[st
 
 def fine_tune(config: JumpstartConfig, out: str | Path | None = None, resume: bool = False) -> Run:
     """Select, then train with `config` in the folder `out`."""
-    if config.run.threads is not None:
-        torch.set_num_threads(config.run.threads)
+    device = find_device(config.run.device)
+    resume = resume or goes_on_by_itself(out)
+    with joined(device):
+        return _fine_tune(config, device, out, resume)
+
+
+def _fine_tune(config: JumpstartConfig, device: torch.device, out: str | Path | None, resume: bool) -> Run:
+    """`fine_tune`, in each of the processes."""
+    cores = threads(config.run.threads)
+    if cores is not None:
+        torch.set_num_threads(cores)
     if resume:
         run = run_to_resume(out, "jumpstart")
     else:
         config = with_source(config)
-        check_memory(config.rollouts, config.update.critic_hidden, config.update.critic_hidden[-1])
-        if out is not None:
+        check_memory(config.rollouts, config.update.critic_hidden, config.update.critic_hidden[-1], device)
+        if out is not None and leads():
             check_free(Path(out))  # before selecting, which takes a while
     newest = newest_checkpoint(run.checkpoints) if resume else None
     if newest is None:
         population, ranking, practised = select_start(config)
-        state = initial_state(config, population, ranking)
+        state = initial_state(config, population, ranking, device)
         state.env_steps += practised
         if state.env_steps >= config.run.total_steps:
             raise UsageError(
@@ -103,13 +115,14 @@ def fine_tune(config: JumpstartConfig, out: str | Path | None = None, resume: bo
                 " none are left to train; raise total_steps, or lower selection_steps"
             )
     else:
-        state = initial_state(config, load_population(run))
-    replicas = task_of(config).replicas(config.rollouts.replicas, config.run.threads, ends_at_goal=config.stops_at_goal)
+        state = initial_state(config, load_population(run), device=device)
+    replicas = training_replicas(config, device)
     try:
         if not resume:
             run = begin(config, out)
-            save_selection(run, ranking_as_json(ranking, config.rollouts.horizon))
-        with locked(run):
+            if leads():
+                save_selection(run, ranking_as_json(ranking, config.rollouts.horizon))
+        with locked(run) if leads() else nullcontext():
             if resume:
                 go_on(config, run, state, replicas if config.rollouts.are_segments else None)
             with Logger(run, config, replicas, state) as logger:
@@ -117,6 +130,18 @@ def fine_tune(config: JumpstartConfig, out: str | Path | None = None, resume: bo
     finally:
         replicas.close()
     return run
+
+
+def training_replicas(config: JumpstartConfig, device: torch.device) -> Replicas:
+    """Those of this process, with the task in them."""
+    rollouts = config.rollouts
+    return task_of(config).replicas(
+        rollouts.replicas,
+        threads(config.run.threads),
+        ends_at_goal=config.stops_at_goal,
+        device=str(device),
+        share=Share.here(rollouts.agents, rollouts.per_agent),
+    )
 
 
 def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, logger: Logger | None = None) -> None:
@@ -135,7 +160,7 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, logge
         )
 
         # Improve the policy by the task's reward; for a while only the critic learns.
-        rewards = torch.from_numpy(trajectory.rewards)
+        rewards, outcomes = trajectory.rewards, trajectory.of_all()
         report = actor_critic(
             state.population,
             state.critic,
@@ -146,19 +171,19 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, logge
             generator(seed, state.iteration, SHUFFLING),
             critic_only=state.iteration <= config.start.critic_warm_up,
         )
-        state.population.see(trajectory.observations, torch.from_numpy(trajectory.valid))
+        state.population.see(trajectory.observations, trajectory.valid)
 
         # Write it down.
-        state.count(trajectory.steps, good_gradient=math.isfinite(report.gradient_norm))
+        state.count(outcomes.steps, good_gradient=math.isfinite(report.gradient_norm))
         counts = episodes_count(config, state, replicas.episode_limit)
         if counts and config.stops_at_goal:  # elsewhere the end of an episode does not tell when it succeeded
-            remember_successes(state, trajectory)
+            remember_successes(state, outcomes)
         if logger is None:
             continue
-        row = update_metrics(state, trajectory, report)
-        row |= success_metrics(trajectory, replicas.episode_limit, counts, has_goal=bool(config.task.goal))
+        row = update_metrics(state, trajectory, outcomes, report)
+        row |= success_metrics(outcomes, replicas.episode_limit, counts, has_goal=bool(config.task.goal))
         row["longest_episode"] = replicas.episode_limit
-        logger.record(state, row | timings(trajectory.steps, time.perf_counter() - started))
+        logger.record(state, row | timings(outcomes.steps, time.perf_counter() - started))
 
 
 def episodes_count(config: JumpstartConfig, state: TrainingState, limit: int) -> bool:
@@ -187,11 +212,11 @@ def episode_limit(config: JumpstartConfig, state: TrainingState) -> int:
     return min(longest, math.ceil(PATIENCE * float(np.quantile(state.success_steps, SLOW))))
 
 
-def remember_successes(state: TrainingState, trajectory: Trajectory) -> None:
+def remember_successes(state: TrainingState, outcomes: Outcomes) -> None:
     """Keep how many steps the last successes took."""
-    assert trajectory.success is not None
-    taken = trajectory.episode_steps[trajectory.dones & trajectory.success] + 1
-    state.success_steps = [*state.success_steps, *taken.tolist()][-REMEMBERED:]
+    assert outcomes.success is not None
+    taken = outcomes.episode_steps[outcomes.dones & outcomes.success] + 1
+    state.success_steps = [*state.success_steps, *taken.cpu().tolist()][-REMEMBERED:]
 
 
 def failed_in_time(trajectory: Trajectory) -> Trajectory:
@@ -199,25 +224,27 @@ def failed_in_time(trajectory: Trajectory) -> Trajectory:
     return dataclasses.replace(trajectory, terminated=trajectory.dones)
 
 
-def initial_state(config: JumpstartConfig, population: Population, ranking: Ranking | None = None) -> TrainingState:
+def initial_state(
+    config: JumpstartConfig,
+    population: Population,
+    ranking: Ranking | None = None,
+    device: torch.device = CPU,
+) -> TrainingState:
     """The chosen agents beside a critic that knows nothing; the steps that selecting took count from the start."""
-    rule = config.update
+    rule, population = config.update, population.to(device)
     critic = Critic(
         population.agents,
         population.observation_size,
         rule.critic_hidden,
         population.activation_name,
         seed=config.run.seed,
-    )
+    ).to(device)
     critic_rate = rule.learning_rate if rule.critic_learning_rate is None else rule.critic_learning_rate
-    optimizer = torch.optim.Adam(
-        [
-            {"params": [*population.parameters()], "lr": rule.learning_rate},
-            {"params": [*critic.parameters()], "lr": critic_rate},
-        ],
-        fused=True,
-    )
-    state = TrainingState(population, optimizer, critic)
+    groups: list[dict[str, Any]] = [
+        {"params": [*population.parameters()], "lr": rule.learning_rate},
+        {"params": [*critic.parameters()], "lr": critic_rate},
+    ]
+    state = TrainingState(population, adam(groups, device), critic)
     if ranking is not None:
         state.env_steps = ranking.episodes * config.rollouts.horizon
         chosen = ranking.standings[: config.start.top]
@@ -282,17 +309,18 @@ def select_start(config: JumpstartConfig) -> tuple[Population, Ranking, int]:
 def practise(config: JumpstartConfig, population: Population) -> int:
     """Let fresh agents learn the task side by side, as in the paper; returns the steps that took, of all together."""
     steps = int(PRACTICE * config.run.total_steps)
-    replicas_of_all = even_split(config.rollouts.replicas, population.agents)
+    replicas_of_all = even_split(config.rollouts.replicas, population.agents * ranks())
     side_by_side = {"top": population.agents, "agent": None, "replicas": replicas_of_all, "total_steps": steps}
     practice = with_settings(config, side_by_side)
     say(f"{population.agents} random agents practise for {steps:,} steps before the best is chosen")
-    state = initial_state(practice, population)
-    rollouts = practice.rollouts
-    replicas = task_of(practice).replicas(rollouts.replicas, config.run.threads, ends_at_goal=practice.stops_at_goal)
+    device = find_device(config.run.device)
+    state = initial_state(practice, population, device=device)
+    replicas = training_replicas(practice, device)
     try:
         ppo(practice, replicas, state)
     finally:
         replicas.close()
+    population.to("cpu")  # where they are selected
     return state.env_steps
 
 

@@ -4,8 +4,11 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
+
 from kmyriad.config import Rollouts
 from kmyriad.errors import UsageError
+from kmyriad.processes import ranks
 
 NUMBER = 4
 """Bytes of a float32."""
@@ -17,16 +20,20 @@ STEP = NUMBER * (4 * OBSERVATION + 4 * ACTION + 16)
 """Bytes of a step: what was seen before and after it, normalised and in minibatches, actions and flags."""
 
 
-def check_memory(rollouts: Rollouts, hidden: Sequence[int], agent_hidden: int) -> None:
-    """Refuse what this machine's memory cannot hold: an iteration's steps, the pool of a horizon, all weights."""
+def check_memory(rollouts: Rollouts, hidden: Sequence[int], agent_hidden: int, device: torch.device) -> None:
+    """Refuse what the memory of `device` cannot hold: an iteration's steps, the pool of a horizon, all weights."""
     sizes = [OBSERVATION, *hidden]
     weights = sum(inputs * outputs for inputs, outputs in pairwise(sizes))
     weights += rollouts.agents * agent_hidden * (sizes[-1] + 2 * ACTION)
     steps = rollouts.replicas * rollouts.steps
-    needed = steps * (STEP + rollouts.per_horizon * NUMBER * FEATURES) + COPIES_OF_WEIGHTS * NUMBER * weights
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else needed
+    needed = steps * (STEP / ranks() + rollouts.per_horizon * NUMBER * FEATURES) + COPIES_OF_WEIGHTS * NUMBER * weights
+    there, whose = needed, "the machine"
+    if device.type == "cuda":
+        there, whose = torch.cuda.mem_get_info(device)[1], str(device)
+    elif hasattr(os, "sysconf"):
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise UsageError(
-            f"this needs about {needed / 2**30:,.0f} GiB of memory, and the machine has {there / 2**30:,.0f}; use fewer"
+            f"this needs about {needed / 2**30:,.0f} GiB of memory, and {whose} has {there / 2**30:,.0f}; use fewer"
             " replicas, a smaller horizon or rollout_steps, or smaller layers"
         )

@@ -14,8 +14,9 @@ from kmyriad.objective.entropy import knn_entropy
 from kmyriad.objective.rewards import Rewards
 from kmyriad.objective.scale import scale_of, scaled_visits, unit_of
 from kmyriad.population.distributions import Gaussian
+from kmyriad.population.moments import moments
 from kmyriad.population.population import Population
-from kmyriad.rollout.collect import Trajectory, Visits
+from kmyriad.rollout.collect import Outcomes, Trajectory, Visits
 from kmyriad.rollout.randomness import METRICS, generator
 from kmyriad.runs.state import TrainingState
 from kmyriad.updates.gradient import UpdateReport
@@ -39,35 +40,39 @@ def iteration_metrics(
     cell: tuple[float, float],
     state: TrainingState,
     trajectory: Trajectory,
+    outcomes: Outcomes,
     rewards: Rewards,
     report: UpdateReport,
 ) -> dict[str, Any]:
     """One row of metrics.jsonl, all of it a function of the run's settings and the iteration (timings are added later).
 
-    What needs neighbours of its own (per agent, between agents, in x and y) is there once per horizon: with segments
-    most of the pool is the same from iteration to iteration.
+    `outcomes` are those of all processes. What needs neighbours of its own (per agent, between agents, in x and y) is
+    there once per horizon: with segments most of the pool is the same from iteration to iteration.
     """
-    pool, k = state.pool, config.objective.neighbours
+    k = config.objective.neighbours
     rng = generator(config.run.seed, state.iteration, METRICS)
     row = {
-        **update_metrics(state, trajectory, report),
+        **update_metrics(state, trajectory, outcomes, report),
         "entropy": rewards.entropy,
         "particles": rewards.particles,
-        "still_agents": still_agents(trajectory),
+        "still_agents": still_agents(outcomes),
     }
     if state.iteration % config.rollouts.per_horizon == 0:
+        pool = [segment.visits for segment in state.pool]
         clouds, unit = _particles_per_agent(pool, rng, config.world.feature_scale)
         row["entropy_per_agent"] = [knn_entropy(cloud, k) + unit if len(cloud) > k else None for cloud in clouds]
         row["kl_between_agents"] = _kl_between_agents(clouds, k)
         whole, _ = scaled_visits(_whole(pool), config.world.feature_scale)
-        newest = whole.features[:, :, -trajectory.valid.shape[2] :]
-        starts = newest[(trajectory.episode_steps == 0) & trajectory.valid]
+        newest = whole.features[:, :, -outcomes.valid.shape[2] :]
+        starts = newest[((outcomes.episode_steps == 0) & outcomes.valid).cpu().numpy()]
         row |= decomposition(whole, k, rewards.entropy, starts, rng, INFORMATION_POINTS)
         row |= _position_metrics(pool, k, cell, rng)
     return row
 
 
-def update_metrics(state: TrainingState, trajectory: Trajectory, report: UpdateReport) -> dict[str, Any]:
+def update_metrics(
+    state: TrainingState, trajectory: Trajectory, outcomes: Outcomes, report: UpdateReport
+) -> dict[str, Any]:
     """What is there to say about any update."""
     return {
         "iteration": state.iteration,
@@ -79,28 +84,28 @@ def update_metrics(state: TrainingState, trajectory: Trajectory, report: UpdateR
         "update_steps": report.steps,
         "learning_rate": state.learning_rate,
         "skipped_updates": state.skipped_updates,
-        "diverged_replicas": int((~trajectory.valid).any(axis=-1).sum()),
+        "diverged_replicas": int((~outcomes.valid).any(dim=-1).sum()),
     }
 
 
-def success_metrics(trajectory: Trajectory, horizon: int, counts: bool, *, has_goal: bool) -> dict[str, Any]:
+def success_metrics(outcomes: Outcomes, horizon: int, counts: bool, *, has_goal: bool) -> dict[str, Any]:
     """Success rate of the episodes that ended, unless not `counts` (they did not begin at their start), and the return.
 
     Success is there where it is told, the return where the task is the environment's own reward: the mean reward of a
     step times the steps of an episode, as segments see only parts of episodes.
     """
-    told = [None] * len(trajectory.dones) if trajectory.success is None else trajectory.success
+    told = [None] * len(outcomes.dones) if outcomes.success is None else outcomes.success
     per_agent = [
-        float(success[dones].mean()) if success is not None and counts and dones.any() else None
-        for success, dones in zip(told, trajectory.dones, strict=True)
+        float(success[dones].double().mean()) if success is not None and counts and dones.any() else None
+        for success, dones in zip(told, outcomes.dones, strict=True)
     ]
     known = [rate for rate in per_agent if rate is not None]
-    steps_per_episode = trajectory.steps / trajectory.dones.sum() if trajectory.terminated.any() else horizon
+    steps_per_episode = outcomes.steps / int(outcomes.dones.sum()) if outcomes.terminated.any() else horizon
     return {
         "success": float(np.mean(known)) if known else None,
         "success_per_agent": per_agent,
-        "episodes": int(trajectory.dones.sum()) if counts else 0,
-        "return": None if has_goal else float(trajectory.rewards.mean()) * steps_per_episode,
+        "episodes": int(outcomes.dones.sum()) if counts else 0,
+        "return": None if has_goal else float(moments(outcomes.rewards.view(-1, 1)).mean) * steps_per_episode,
     }
 
 
@@ -109,9 +114,9 @@ def timings(steps: int, seconds: float) -> dict[str, float]:
     return {"seconds": seconds, "steps_per_second": steps / seconds}
 
 
-def still_agents(trajectory: Trajectory) -> list[int]:
+def still_agents(outcomes: Outcomes) -> list[int]:
     """Agents whose replicas hardly leave the spot while others do (or all of them, if none moves at all)."""
-    roamed = np.ptp(trajectory.features, axis=2).max(axis=-1)  # (m, p): widest extent over the features
+    roamed = np.ptp(outcomes.features.cpu().numpy(), axis=2).max(axis=-1)  # (m, p): widest extent over the features
     per_agent = np.median(roamed, axis=1)
     return np.flatnonzero(per_agent <= max(STILL * float(np.median(per_agent)), 1e-6)).tolist()
 
@@ -142,7 +147,7 @@ def _particles_per_agent(
         chosen = rng.permutation(len(points))[: POINTS_OF_AGENTS // agents]
         clouds.append(points[chosen])
     lengths = scale_of(np.concatenate(clouds), scale)
-    clouds = clouds if lengths is None else [np.divide(cloud, lengths, dtype=np.float32) for cloud in clouds]
+    clouds = clouds if lengths is None else [np.divide(cloud, lengths.numpy(), dtype=np.float32) for cloud in clouds]
     return clouds, unit_of(lengths)
 
 

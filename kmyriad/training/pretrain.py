@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,16 @@ from kmyriad.population.frames import Frames, seen_alike
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
 from kmyriad.presets import preset as preset_config
+from kmyriad.processes import CPU, Share, find_device, joined, leads
 from kmyriad.rollout.collect import collect
 from kmyriad.rollout.randomness import SHUFFLING, generator, reset_seed
 from kmyriad.rollout.replicas import Replicas, make_replicas
 from kmyriad.runs.logger import Logger
 from kmyriad.runs.progress import say
-from kmyriad.runs.resume import begin, go_on, run_to_resume
+from kmyriad.runs.resume import begin, go_on, goes_on_by_itself, run_to_resume
 from kmyriad.runs.run import Run, locked
-from kmyriad.runs.state import TrainingState
+from kmyriad.runs.state import TrainingState, adam
+from kmyriad.torchrun import threads
 from kmyriad.training.memory import check_memory
 from kmyriad.training.metrics import iteration_metrics, timings
 from kmyriad.updates import update
@@ -84,30 +87,47 @@ def train(
     is_given = objective is not rewards_of
     name = "" if not is_given else f"{objective.__module__}.{getattr(objective, '__qualname__', 'object')}"
     config = with_settings(config, {"objective_function": name})
-    if config.run.threads is not None:
-        torch.set_num_threads(config.run.threads)
-    world = config.world
-    check_memory(config.rollouts, config.population.trunk_hidden, config.population.agent_hidden)
+    device = find_device(config.run.device)
+    resume = resume or goes_on_by_itself(out)
+    with joined(device):
+        return _train(config, device, out, resume, objective, is_given)
+
+
+def _train(
+    config: PretrainConfig,
+    device: torch.device,
+    out: str | Path | None,
+    resume: bool,
+    objective: Objective,
+    is_given: bool,
+) -> Run:
+    """`train`, in each of the processes."""
+    world, rollouts, cores = config.world, config.rollouts, threads(config.run.threads)
+    if cores is not None:
+        torch.set_num_threads(cores)
+    check_memory(rollouts, config.population.trunk_hidden, config.population.agent_hidden, device)
     replicas = make_replicas(
         world.env,
-        config.rollouts.replicas,
+        rollouts.replicas,
         horizon=world.horizon,
         features=world.features,
         settings=world.env_settings,
-        threads=config.run.threads,
+        threads=cores,
         engine=world.engine,
+        device=str(device),
+        share=Share.here(rollouts.agents, rollouts.per_agent),
     )
     config = with_features(config, replicas)
     try:
         if not is_given and config.population.priors:
             objective = partial(rewards_of, views=replicas.views()[1])
-        state = initial_state(config, replicas)
+        state = initial_state(config, replicas, device)
         if not resume:
             rehearse(config, replicas, state.population)
         run = run_to_resume(out, "pretrain") if resume else begin(config, out)
-        with locked(run):
+        with locked(run) if leads() else nullcontext():
             if resume:
-                go_on(config, run, state, replicas if config.rollouts.are_segments else None)
+                go_on(config, run, state, replicas if rollouts.are_segments else None)
             if state.population.frames is not None:
                 names = ", ".join(symmetry.name or "unnamed" for symmetry in replicas.symmetries)
                 say(f"priors: agents see the world in its symmetries ({names}); --no-priors leaves them out")
@@ -141,7 +161,8 @@ def algorithm_1(
         )
 
         # Estimate the entropy of what all of them visited in the last horizon, and what each new state adds to it.
-        state.pool = slide(state.pool, trajectory.visits, rollouts.per_horizon)
+        outcomes = trajectory.of_all()
+        state.pool = slide(state.pool, outcomes.segment, rollouts.per_horizon)
         rewards = objective(state.pool, config)
 
         # Make what was worth more likelier, for every agent.
@@ -149,12 +170,12 @@ def algorithm_1(
         report = update(
             config.update, state.population, state.critic, state.optimizer, trajectory, rewards, state.iteration, rng
         )
-        state.population.see(trajectory.observations, torch.from_numpy(trajectory.valid))
+        state.population.see(trajectory.observations, trajectory.valid)
 
         # Write it down.
-        state.count(trajectory.steps, good_gradient=math.isfinite(report.gradient_norm))
-        row = iteration_metrics(config, replicas.cell, state, trajectory, rewards, report)
-        logger.record(state, row | timings(trajectory.steps, time.perf_counter() - started))
+        state.count(outcomes.steps, good_gradient=math.isfinite(report.gradient_norm))
+        row = iteration_metrics(config, replicas.cell, state, trajectory, outcomes, rewards, report) if leads() else {}
+        logger.record(state, row | timings(outcomes.steps, time.perf_counter() - started))
 
 
 def with_features(config: PretrainConfig, replicas: Replicas) -> PretrainConfig:
@@ -183,9 +204,9 @@ def rehearse(config: PretrainConfig, replicas: Replicas, population: Population)
     replicas.are_running = False
 
 
-def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
-    """A population that has learned nothing yet."""
-    population, rule = fresh_population(config, replicas), config.update
+def initial_state(config: PretrainConfig, replicas: Replicas, device: torch.device = CPU) -> TrainingState:
+    """A population that has learned nothing yet, on `device`."""
+    population, rule = fresh_population(config, replicas).to(device), config.update
     groups: list[dict[str, Any]] = [{"params": [*population.parameters()]}]
     critic = None
     if isinstance(rule, ActorCritic):
@@ -198,12 +219,12 @@ def initial_state(config: PretrainConfig, replicas: Replicas) -> TrainingState:
             codes=population.codes,
             code_rate=settings.code_rate,
             seed=config.run.seed,
-        )
+        ).to(device)
         if rule.critic_learning_rate is None:
             groups[0]["params"] += critic.parameters()
         else:
             groups.append({"params": [*critic.parameters()], "lr": rule.critic_learning_rate})
-    return TrainingState(population, torch.optim.Adam(groups, lr=rule.learning_rate, fused=True), critic)
+    return TrainingState(population, adam(groups, device, rule.learning_rate), critic)
 
 
 def fresh_population(config: PretrainConfig, replicas: Replicas) -> Population:

@@ -29,7 +29,8 @@ def update(
     match rule:
         case ActorCritic():
             assert critic is not None
-            scaled = per_step(standardised(rewards.rewards, trajectory.valid), rule.gamma)
+            of_all = standardised(rewards.rewards, trajectory.share.gather(trajectory.valid))
+            scaled = per_step(trajectory.share.own(of_all), rule.gamma)
             return actor_critic(population, critic, optimizer, without_termination(trajectory), scaled, rule, rng)
         case Reinforce():
             _schedule_rate(optimizer, rule, iteration)

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kmyriad.config import ActorCritic
+from kmyriad.population.moments import moments
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
+from kmyriad.processes import largest, summed
 from kmyriad.rollout.collect import Trajectory
 from kmyriad.updates.gradient import UpdateReport, change, to_go
 
@@ -48,8 +49,7 @@ def actor_critic(
     assert trajectory.next_observations is not None
     observations = population.inputs(trajectory.observations)
     next_observations = population.inputs(trajectory.next_observations)
-    valid = torch.from_numpy(trajectory.valid)
-    informed = rewards.amax(dim=(1, 2), keepdim=True) > rewards.amin(dim=(1, 2), keepdim=True)
+    informed = _informed(rewards)
     critic_only = critic_only or not bool(informed.any())
     learning = [*population.parameters()]
     if settings.critic_epochs:
@@ -65,15 +65,16 @@ def actor_critic(
         observations.flatten(1, 2),
         trajectory.actions.flatten(1, 2),
         trajectory.log_probs.flatten(1, 2),
-        (_standardise(advantages, valid) * informed).flatten(1, 2),
+        (_standardised_by_all(advantages, trajectory) * informed).flatten(1, 2),
         (advantages + values).flatten(1, 2),
-        valid.flatten(1, 2).float(),
+        trajectory.valid.flatten(1, 2).float(),
     )
+    parts = _Parts(trajectory)
     steps, first_norm, kl, sample_size = 0, 0.0, 0.0, 1.0
     for _ in range(settings.update_epochs):
         log_ratios = []
-        for part in batch.minibatches(settings.minibatches, rng):
-            loss, log_ratio = _loss(population, critic, part, settings, critic_only)
+        for part, counted in parts.drawn(settings.minibatches, rng):
+            loss, log_ratio = _loss(population, critic, batch.at(part), counted, settings, critic_only)
             norm = _descend(loss, learning, optimizer, settings.max_grad_norm)
             if not math.isfinite(norm):
                 return UpdateReport(norm, steps, kl, sample_size)
@@ -97,9 +98,26 @@ def gae(rewards: Tensor, values: Tensor, next_values: Tensor, dones: Tensor, gam
     return to_go(rewards + gamma * next_values - values, dones, gamma * gae_lambda)
 
 
-def standardised(rewards: NDArray[np.float32], valid: NDArray[np.bool_]) -> Tensor:
-    """(m, p, L), rewards at mean 0 and deviation 1 over the valid steps, and 0 elsewhere."""
-    return _standardise(torch.from_numpy(rewards), torch.from_numpy(valid))
+def standardised(values: Tensor, valid: Tensor) -> Tensor:
+    """(m, p, L), `values` at mean 0 and deviation 1 where `valid`, and 0 elsewhere."""
+    counted = values[valid]
+    if len(counted) < 2:
+        return torch.zeros_like(values)
+    found = moments(counted[:, None])
+    deviation = math.sqrt(float(found.variance) * len(counted) / (len(counted) - 1))
+    return (values - float(found.mean)) / (deviation + 1e-8) * valid
+
+
+def _standardised_by_all(values: Tensor, trajectory: Trajectory) -> Tensor:
+    """`values` (m, p, L) of the trajectory's steps, `standardised` among those of all processes."""
+    share = trajectory.share
+    return share.own(standardised(share.gather(values), share.gather(trajectory.valid)))
+
+
+def _informed(rewards: Tensor) -> Tensor:
+    """(m, 1, 1), whether an agent's rewards (m, p, L), those of all processes, are not all alike."""
+    highest = largest(rewards.amax(dim=(1, 2), keepdim=True))
+    return highest > -largest(-rewards.amin(dim=(1, 2), keepdim=True))
 
 
 def per_step(rewards: Tensor, gamma: float) -> Tensor:
@@ -120,10 +138,25 @@ class _Batch:
     weights: Tensor
     """1, or 0 for steps that do not count."""
 
-    def minibatches(self, count: int, rng: np.random.Generator) -> Iterator["_Batch"]:
-        """The steps in `count` random parts, each with as many of every agent."""
-        for part in _parts(self.weights.shape[1], count, rng):
-            yield _Batch(*(tensor[:, part] for tensor in vars(self).values()))
+    def at(self, part: Tensor) -> "_Batch":
+        """The steps in `part`, of every agent."""
+        return _Batch(*(tensor[:, part] for tensor in vars(self).values()))
+
+
+class _Parts:
+    """Draws minibatches from the steps of all processes, each with as many of every agent."""
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        share, steps = trajectory.share, trajectory.valid.shape[-1]
+        self._valid = share.gather(trajectory.valid).flatten(1, 2)
+        self._first, self._last = share.places.start * steps, share.places.stop * steps
+
+    def drawn(self, count: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """`count` times (which of this process's steps are in a minibatch, how many valid steps it has in all)."""
+        for part in torch.from_numpy(rng.permutation(self._valid.shape[1])).chunk(count):
+            own = part[(part >= self._first) & (part < self._last)] - self._first
+            part, own = part.to(self._valid.device), own.to(self._valid.device)
+            yield own, self._valid[:, part].sum().clamp(min=1)
 
 
 def _learn_values(
@@ -140,12 +173,12 @@ def _learn_values(
     far = settings.gae_lambda if settings.critic_lambda is None else settings.critic_lambda
     values, advantages = _evaluate(critic, observations, next_observations, trajectory, rewards, settings.gamma, far)
     inputs, returns = observations.flatten(1, 2), (values + advantages).flatten(1, 2)
-    weights = torch.from_numpy(trajectory.valid).flatten(1, 2).float()
+    weights, parts = trajectory.valid.flatten(1, 2).float(), _Parts(trajectory)
     steps, first_norm = 0, 0.0
     for _ in range(settings.critic_epochs):
-        for part in _parts(weights.shape[1], settings.minibatches, rng):
+        for part, counted in parts.drawn(settings.minibatches, rng):
             error = (critic(inputs[:, part]) - returns[:, part]).square()
-            loss = _mean(0.5 * error, weights[:, part])
+            loss = (0.5 * error * weights[:, part]).sum() / counted
             norm = _descend(loss, [*critic.parameters()], optimizer, settings.max_grad_norm)
             if not math.isfinite(norm):
                 return UpdateReport(norm, steps, 0.0, 1.0)
@@ -154,19 +187,18 @@ def _learn_values(
     return UpdateReport(first_norm, steps, 0.0, 1.0)
 
 
-def _descend(loss: Tensor, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, largest: float) -> float:
-    """A step down the gradient, cut to norm `largest`; returns the norm that it had. No step if that is not finite."""
+def _descend(loss: Tensor, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, most: float) -> float:
+    """A step down the gradient of all processes' losses together, cut to norm `most`; returns the norm that it had.
+
+    No step if that is not finite.
+    """
     optimizer.zero_grad(set_to_none=True)  # so that the optimizer leaves alone what the loss does not depend on
     loss.backward()  # type: ignore[no-untyped-call]
-    norm = float(nn.utils.clip_grad_norm_(parameters, largest))
+    summed([parameter.grad for parameter in parameters if parameter.grad is not None])
+    norm = float(nn.utils.clip_grad_norm_(parameters, most))
     if math.isfinite(norm):
         optimizer.step()
     return norm
-
-
-def _parts(size: int, count: int, rng: np.random.Generator) -> tuple[Tensor, ...]:
-    """Indices below `size`, shuffled, in `count` parts."""
-    return torch.from_numpy(rng.permutation(size)).chunk(count)
 
 
 @torch.no_grad()
@@ -180,46 +212,31 @@ def _evaluate(
     gae_lambda: float,
 ) -> tuple[Tensor, Tensor]:
     """(values, advantages) of every step, (m, p, L) each, from normalised observations and next_observations."""
-    valid, dones = torch.from_numpy(trajectory.valid), torch.from_numpy(trajectory.dones)
-    goes_on = valid & ~torch.from_numpy(trajectory.terminated)
+    valid, goes_on = trajectory.valid, trajectory.valid & ~trajectory.terminated
     values = critic(observations.flatten(1, 2)).view_as(valid) * valid
     next_values = critic(next_observations.flatten(1, 2)).view_as(valid) * goes_on
-    return values, gae(rewards, values, next_values, dones, gamma, gae_lambda)
+    return values, gae(rewards, values, next_values, trajectory.dones, gamma, gae_lambda)
 
 
 def _loss(
-    population: Population, critic: Critic, batch: _Batch, settings: ActorCritic, critic_only: bool
+    population: Population, critic: Critic, batch: _Batch, counted: Tensor, settings: ActorCritic, critic_only: bool
 ) -> tuple[Tensor, Tensor]:
     """(the clipped policy loss plus half the critic's squared error, the detached log-ratios (m, B)).
 
-    Without that error where the critic learns by itself.
+    Without that error where the critic learns by itself. Both are means over the `counted` steps of all processes.
     """
-    error = torch.zeros(())
+    error = torch.zeros_like(batch.returns)
     if not settings.critic_epochs:
         error = (critic(batch.observations) - batch.returns).square()
     if critic_only:
-        return _mean(0.5 * error, batch.weights), torch.zeros_like(batch.weights)
+        return (0.5 * error * batch.weights).sum() / counted, torch.zeros_like(batch.weights)
     policy = population.policy(batch.observations)
     log_ratio = policy.log_prob(batch.actions) - batch.log_probs
     ratio, clip = log_ratio.exp(), settings.clip_range
     gain = torch.min(ratio * batch.advantages, ratio.clamp(1 - clip, 1 + clip) * batch.advantages)
     if settings.entropy_coef:
         gain = gain + settings.entropy_coef * policy.entropy()
-    return _mean(0.5 * error - gain, batch.weights), log_ratio.detach()
-
-
-def _mean(values: Tensor, weights: Tensor) -> Tensor:
-    return (weights * values).sum() / weights.sum().clamp(min=1)
-
-
-def _standardise(values: Tensor, valid: Tensor) -> Tensor:
-    """`values` at mean 0 and deviation 1 where `valid`, and 0 elsewhere."""
-    counted = values[valid].numpy()
-    if counted.size < 2:
-        return torch.zeros_like(values)
-    # NumPy's sums do not depend on the number of threads, as torch's do beyond 32,768 values.
-    mean, deviation = counted.mean(dtype=np.float64), counted.std(dtype=np.float64, ddof=1)
-    return (values - float(mean)) / (float(deviation) + 1e-8) * valid
+    return ((0.5 * error - gain) * batch.weights).sum() / counted, log_ratio.detach()
 
 
 def _steer_rate(optimizer: torch.optim.Optimizer, kl: float, target: float) -> None:

@@ -4,11 +4,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from kmyriad.population.moments import moments_of_all, torch_threads
 from kmyriad.population.population import Population
+from kmyriad.processes import summed
 from kmyriad.rollout.collect import Trajectory
 
 CHUNK = 8_192
@@ -29,14 +30,20 @@ class UpdateReport:
 
 
 def accumulate(population: Population, trajectory: Trajectory, coefficients: Tensor, chunk: int = CHUNK) -> float:
-    """Fill the parameters' gradients with those of -sum of coefficients (m, p, L) x log pi; returns their norm."""
+    """Fill the parameters' gradients with those of -sum of coefficients (m, p, L) x log pi; returns their norm.
+
+    The sum is over the steps of all processes, of which each has its own.
+    """
     population.zero_grad(set_to_none=True)
     for part in _chunks(trajectory, chunk):
         log_probs = _log_probs(population, trajectory, part)
         loss = -(coefficients.flatten(1)[:, part] * log_probs).sum()
         loss.backward()  # type: ignore[no-untyped-call]
-    gradients = [parameter.grad.double().numpy() for parameter in population.parameters() if parameter.grad is not None]
-    return math.sqrt(sum(float(np.square(gradient).sum()) for gradient in gradients))
+    gradients = [parameter.grad for parameter in population.parameters() if parameter.grad is not None]
+    summed(gradients)
+    with torch_threads(1):
+        squares = torch.stack([gradient.double().square().sum() for gradient in gradients])
+    return math.sqrt(float(squares.sum()))
 
 
 @torch.no_grad()
@@ -61,11 +68,14 @@ def _chunks(trajectory: Trajectory, chunk: int) -> Iterator[slice]:
 
 
 def change(log_ratio: Tensor) -> tuple[float, float]:
-    """(mean KL of the actions, effective sample size as a fraction), from the log-ratios of steps' probabilities."""
-    # In NumPy, whose sums do not depend on the number of threads.
-    logs = log_ratio.double().numpy()
-    ratio = np.exp(logs)
-    return float((ratio - 1 - logs).mean()), float(ratio.sum() ** 2 / np.square(ratio).sum() / ratio.size)
+    """(mean KL of the actions, effective sample size as a fraction), from the log-ratios of steps' probabilities.
+
+    Of the steps of all processes.
+    """
+    logs = log_ratio.double().flatten()
+    ratio = logs.exp()
+    kl, mean, square = moments_of_all(torch.stack([ratio - 1 - logs, ratio, ratio.square()], dim=1)).mean.cpu().tolist()
+    return kl, mean**2 / square
 
 
 def to_go(values: Tensor, dones: Tensor, discount: float = 1.0) -> Tensor:

@@ -20,9 +20,8 @@ def reinforce(
     estimate: Estimate,
 ) -> UpdateReport:
     """One step along grad H = (1/N) sum over steps u of grad log pi(a_u | s_u) x (sum over t >= u of r_t - mean r)."""
-    rewards = torch.from_numpy(estimate.rewards)
-    valid, dones = torch.from_numpy(trajectory.valid), torch.from_numpy(trajectory.dones)
-    coefficients = to_go(rewards, dones) * valid / estimate.particles
+    rewards = trajectory.share.own(estimate.rewards)
+    coefficients = to_go(rewards, trajectory.dones) * trajectory.valid / estimate.particles
     norm = accumulate(population, trajectory, coefficients)
     if not math.isfinite(norm):
         return UpdateReport(norm, steps=0, kl=0.0, effective_sample_size=1.0)

@@ -58,16 +58,17 @@ def _log_weights(log_probs: Tensor, trajectory: Trajectory, estimate: Estimate) 
 
     Particles of older segments keep weight 1: only the newest segment's actions can be made more or less likely.
     """
-    ratios = (log_probs - trajectory.log_probs).double()
-    valid, dones = torch.from_numpy(trajectory.valid), torch.from_numpy(trajectory.dones)
+    gather = trajectory.share.gather
+    ratios, valid = gather(log_probs - trajectory.log_probs).double(), gather(trajectory.valid)
+    dones = gather(trajectory.dones)
     running = torch.zeros_like(ratios[..., 0])
     newest = torch.empty_like(ratios)
     for step in range(ratios.shape[-1]):
         running = running + ratios[..., step]
         newest[..., step] = running
         running = running * ~dones[..., step]
-    log_weights = torch.zeros(estimate.particles, dtype=torch.float64)
-    log_weights[torch.from_numpy(estimate.newest[trajectory.valid])] = newest[valid]
+    log_weights = torch.zeros(estimate.particles, dtype=torch.float64, device=ratios.device)
+    log_weights[estimate.newest[valid]] = newest[valid]
     return log_weights
 
 
@@ -76,7 +77,6 @@ def _coefficients(log_weights: Tensor, trajectory: Trajectory, estimate: Estimat
     leaf = log_weights.detach().requires_grad_()
     weighted_knn_entropy(leaf, estimate.neighbours, estimate.dimension).backward()  # type: ignore[no-untyped-call]
     assert leaf.grad is not None
-    valid, dones = torch.from_numpy(trajectory.valid), torch.from_numpy(trajectory.dones)
-    per_step = torch.zeros(trajectory.valid.shape, dtype=torch.float64)
-    per_step[valid] = leaf.grad[torch.from_numpy(estimate.newest[trajectory.valid])]
-    return (to_go(per_step, dones) * valid).float()
+    rows = trajectory.share.own(estimate.newest)
+    worth = leaf.grad[rows.clamp(min=0)] * trajectory.valid
+    return (to_go(worth, trajectory.dones) * trajectory.valid).float()

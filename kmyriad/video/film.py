@@ -159,16 +159,16 @@ class _Shot:
     def pictures(self, steps: int, every: int, seed: int) -> Iterator[Picture]:
         """Play `steps` steps from reset; a picture before each `every`-th of them."""
         replicas, population = self._replicas, self._cast.population
-        noise = action_noise(seed, 0, replicas.count, steps, population.actions)
+        noise = action_noise(seed, 0, replicas.share.numbers, steps, population.actions)
         replicas.start(seed)
         try:
             for step in range(steps):
                 if step % every == 0:
                     yield self._draw()
                 with torch.inference_mode():
-                    policy = population(torch.from_numpy(replicas.observation)[:, None])
-                    raw = policy.sample(torch.from_numpy(noise[step])[:, None])[:, 0]
-                replicas.step(population.actions.squash(raw.numpy()))
+                    policy = population(replicas.observation[:, None])
+                    raw = policy.sample(noise[step][:, None])[:, 0]
+                    replicas.step(population.actions.squash(raw))
         finally:
             self._close()
 

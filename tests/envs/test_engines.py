@@ -10,6 +10,7 @@ import warnings
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import kmyriad as km
@@ -46,7 +47,7 @@ NO_LIMIT = np.zeros(2, bool)
 def actions_for(space, steps, count, seed=0):
     """(steps, count, a), as populations give them."""
     spec, rng = action_spec(space, (-1.0, 1.0)), np.random.default_rng(seed)
-    return [spec.squash(rng.normal(size=(count, spec.size)).astype(np.float32)) for _ in range(steps)]
+    return [spec.squash(torch.from_numpy(rng.normal(size=(count, spec.size))).float()).numpy() for _ in range(steps)]
 
 
 @pytest.mark.parametrize("env", [*MUJOCO, *ROBOTICS, *OTHERS])

@@ -189,7 +189,7 @@ def test_a_run_plays_whole_episodes(run, tmp_path):
     assert played.valid.shape == (3, 2, 20)
     assert played.dones[..., -1].all()
     assert not played.dones[..., :-1].any()
-    assert (played.episode_steps == np.arange(20)).all()
+    assert (played.episode_steps.numpy() == np.arange(20)).all()
     np.testing.assert_array_equal(played.xy, again.xy)
     assert not np.array_equal(played.xy, play(run.path, episodes=7, seed=1, threads=1).xy)
     goal = (1.0, -2.0)
@@ -197,7 +197,7 @@ def test_a_run_plays_whole_episodes(run, tmp_path):
     jump = kmyriad.jumpstart(run, goal=goal, goal_radius=1.8, out=tmp_path / "jump", threads=1, **settings)
     on_task = play(jump, episodes=8, threads=1)
     assert on_task.valid.shape == (1, 8, 20)
-    there = np.linalg.norm(on_task.xy - np.array(goal), axis=-1) <= 1.8
+    there = np.linalg.norm(on_task.xy.numpy() - np.array(goal), axis=-1) <= 1.8
     np.testing.assert_array_equal(on_task.success, np.maximum.accumulate(there, axis=-1))
     assert there.any()
 

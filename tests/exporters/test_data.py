@@ -56,7 +56,7 @@ def test_episodes_are_what_the_agents_do(runs, tmp_path):
         with torch.no_grad():
             expected = population.agent(agent)(seen).log_prob(raw)
         assert np.allclose(expected, steps["log_prob"][mine], rtol=1e-4, atol=1e-4)
-        assert np.allclose(steps["action"][mine], population.actions.squash(raw.numpy()))
+        assert np.allclose(steps["action"][mine], population.actions.squash(raw))
     last = np.append(steps["episode"][1:] != steps["episode"][:-1], True)
     assert ((steps["terminated"] | steps["truncated"]) == last).all()
     assert (steps["reward"][steps["success"]] == 1).all()  # the goal ends an episode

@@ -57,12 +57,12 @@ def cloud(number: int = 200, dimension: int = 2, k: int = 4, seed: int = 0) -> N
 
 
 def test_ball_volumes() -> None:
-    assert log_ball_volume(2.0, 1) == pytest.approx(np.log(4))
-    assert log_ball_volume(3.0, 2) == pytest.approx(np.log(9 * np.pi))
-    np.testing.assert_allclose(log_ball_volume([[1.0, 0.5]], 3), np.log([[4 / 3 * np.pi, np.pi / 6]]))
-    assert log_ball_volume(0.0, 3) == log_ball_volume(MIN_RADIUS, 3) > -np.inf
+    assert float(log_ball_volume(torch.tensor(2.0), 1)) == pytest.approx(np.log(4))
+    assert float(log_ball_volume(torch.tensor(3.0), 2)) == pytest.approx(np.log(9 * np.pi))
+    np.testing.assert_allclose(log_ball_volume(torch.tensor([[1.0, 0.5]]), 3), np.log([[4 / 3 * np.pi, np.pi / 6]]))
+    assert log_ball_volume(torch.tensor(0.0), 3) == log_ball_volume(torch.tensor(MIN_RADIUS), 3) > -np.inf
     with pytest.raises(UsageError, match="dimension must be at least 1; got 0"):
-        log_ball_volume(1.0, 0)
+        log_ball_volume(torch.tensor(1.0), 0)
 
 
 @pytest.mark.parametrize("dimension", range(1, 8))
@@ -86,7 +86,7 @@ def test_entropy_of_uniforms_without_walls(dimension: int) -> None:
     """On a torus, since in many dimensions most points of a box are near its walls, where balls reach outside."""
     points = rng(dimension).uniform(size=(NUMBER // 2, dimension))
     distances, indices = cKDTree(points, boxsize=1).query(points, 6)
-    neighbours = Neighbours(indices[:, 1:], distances[:, 1:].astype(np.float32))
+    neighbours = Neighbours(torch.from_numpy(indices[:, 1:]), torch.from_numpy(distances[:, 1:]).float())
     assert knn_entropy(points, 5, neighbours) == pytest.approx(0, abs=0.03)
 
 
@@ -176,8 +176,9 @@ def test_particle_rewards_are_the_gradient_at_equal_weights(dimension: int, k: i
     (gradient,) = torch.autograd.grad(weighted_knn_entropy(log_weights, neighbours, dimension), log_weights)
     rewards = particle_rewards(neighbours, dimension)
     assert rewards.shape == (400,)
-    assert rewards.dtype == np.float32
-    assert relative_error((rewards.astype(np.float64) - rewards.mean(dtype=np.float64)) / 400, gradient.numpy()) < 1e-5
+    assert rewards.dtype == torch.float32
+    rewards = rewards.double()
+    assert relative_error(((rewards - rewards.mean()) / 400).numpy(), gradient.numpy()) < 1e-5
 
 
 def test_centred_rewards() -> None:
@@ -188,7 +189,7 @@ def test_centred_rewards() -> None:
         for j in (i, *neighbours.indices[i, :-1]):
             expected[j] += (values[i] - values.mean()) / 4
     np.testing.assert_allclose(particle_rewards(neighbours, 2, centred=True), expected, rtol=1e-5, atol=1e-6)
-    assert particle_rewards(neighbours, 2, centred=True).mean() == pytest.approx(0, abs=1e-5)
+    assert float(particle_rewards(neighbours, 2, centred=True).mean()) == pytest.approx(0, abs=1e-5)
 
 
 def test_lonely_points_earn_more_than_crowded_ones() -> None:
@@ -247,14 +248,14 @@ def test_policy_gradient_on_particle_rewards_is_the_gradient_of_the_entropy() ->
     population = Population()
     neighbours = nearest_neighbours(population.particles.reshape(-1, 3).numpy(), 4)
     number = len(neighbours.indices)
-    agent = np.arange(number) // (population.trajectories * population.steps)
-    assert (agent[:, None] != agent[neighbours.indices]).mean() > 0.2, "neighbourhoods must cross agents"
+    agent = torch.arange(number) // (population.trajectories * population.steps)
+    assert (agent[:, None] != agent[neighbours.indices]).float().mean() > 0.2, "neighbourhoods must cross agents"
 
     log_probabilities = population.log_probabilities()
     log_weights = (log_probabilities - log_probabilities.detach()).cumsum(-1).reshape(-1)
     expected = torch.autograd.grad(weighted_knn_entropy(log_weights, neighbours, 3), population.parameters)
 
-    rewards = torch.tensor(particle_rewards(neighbours, 3), dtype=torch.float64)
+    rewards = particle_rewards(neighbours, 3).double()
     advantages = (rewards - rewards.mean()).reshape(log_probabilities.shape)
     to_go = advantages.flip(-1).cumsum(-1).flip(-1)
     gradients = torch.autograd.grad((population.log_probabilities() * to_go).sum() / number, population.parameters)
@@ -266,7 +267,7 @@ def test_policy_gradient_on_particle_rewards_is_the_gradient_of_the_entropy() ->
 
 def test_gradient_raises_the_entropy() -> None:
     neighbours = cloud()
-    rewards = torch.tensor(particle_rewards(neighbours, 2), dtype=torch.float64)
+    rewards = particle_rewards(neighbours, 2).double()
     step = 1e-3 * (rewards - rewards.mean())
     at_rest, forth, back = (weighted_knn_entropy(sign * step, neighbours, 2).item() for sign in (0, 1, -1))
     assert back < at_rest < forth
@@ -288,9 +289,9 @@ def test_neighbourhood_kl() -> None:
 
 def test_neighbourhood_kl_is_never_negative() -> None:
     neighbours = cloud(40)
-    in_degree = np.bincount(neighbours.indices[:, :-1].ravel(), minlength=40) + 1
-    tilted = torch.tensor(0.05 * in_degree)
-    shares = [torch.softmax(tilted, 0)[[i, *neighbours.indices[i, :3]]].sum() for i in range(40)]
+    in_degree = torch.bincount(neighbours.indices[:, :-1].flatten(), minlength=40) + 1
+    tilted = 0.05 * in_degree.double()
+    shares = [torch.softmax(tilted, 0)[[i, *neighbours.indices[i, :3].tolist()]].sum() for i in range(40)]
     assert torch.log(4 / (40 * torch.stack(shares))).mean() < 0, "without the floor it would be"
     assert neighbourhood_kl(tilted, neighbours).item() == 0
 

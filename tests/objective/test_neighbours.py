@@ -1,4 +1,5 @@
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,19 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from kmyriad.errors import UsageError
 from kmyriad.objective import neighbours
-from kmyriad.objective.neighbours import HIGH_DIMENSION, Neighbours, nearest_in, nearest_neighbours
+from kmyriad.objective.neighbours import HIGH_DIMENSION, Neighbours
+
+
+def as_arrays(found: Neighbours) -> Any:
+    return SimpleNamespace(indices=found.indices.numpy(), distances=found.distances.numpy())
+
+
+def nearest_in(points: NDArray[np.floating], queries: NDArray[np.floating], k: int) -> Any:
+    return as_arrays(neighbours.nearest_in(points, queries, k))
+
+
+def nearest_neighbours(points: NDArray[np.floating], k: int) -> Any:
+    return as_arrays(neighbours.nearest_neighbours(points, k))
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -24,7 +37,7 @@ def all_distances(points: NDArray[np.floating], queries: NDArray[np.floating]) -
     return np.sqrt((differences**2).sum(axis=2))
 
 
-def assert_nearest(found: Neighbours, distances: NDArray[np.float64], k: int, tolerance: float = 1e-6) -> None:
+def assert_nearest(found: Any, distances: NDArray[np.float64], k: int, tolerance: float = 1e-6) -> None:
     """`found` against a table of `distances` (n, N): the right distances, to k different points.
 
     `tolerance` is absolute: what rounding the coordinates to float32 may do.
@@ -38,7 +51,7 @@ def assert_nearest(found: Neighbours, distances: NDArray[np.float64], k: int, to
     assert all(len(set(row)) == k for row in found.indices.tolist())
 
 
-def assert_nearest_others(points: NDArray[np.floating], k: int, tolerance: float = 1e-6) -> Neighbours:
+def assert_nearest_others(points: NDArray[np.floating], k: int, tolerance: float = 1e-6) -> Any:
     found = nearest_neighbours(points, k)
     distances = all_distances(points, points)
     np.fill_diagonal(distances, np.inf)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from kmyriad.config import PretrainConfig, with_settings
 from kmyriad.errors import UsageError
@@ -7,24 +8,24 @@ from kmyriad.objective.entropy import log_ball_volume
 from kmyriad.objective.rewards import Estimate, exact_rewards, novelty_rewards, rewards_of, slide
 from kmyriad.objective.spread import along_own_way, ways_of
 from kmyriad.population.codes import agent_codes
-from kmyriad.rollout.collect import Visits
+from kmyriad.rollout.collect import Segment
 
 
 def segment(seed, scale=1.0, broken=False):
-    features = np.random.default_rng(seed).normal(0, scale, (2, 5, 20, 2)).astype(np.float32)
-    valid = np.ones((2, 5, 20), bool)
+    features = torch.from_numpy(np.random.default_rng(seed).normal(0, scale, (2, 5, 20, 2))).float()
+    valid = torch.ones(2, 5, 20, dtype=torch.bool)
     if broken:
         valid[1, 3, 7:] = False
-    return Visits(features, None, valid)
+    return Segment(features, features, valid)
 
 
 def test_novelty_is_the_volume_that_holds_k_others_of_the_whole_pool():
     pool = [segment(0), segment(1, scale=3.0, broken=True)]
     novelty = novelty_rewards(pool, 4)
-    everything = np.concatenate([part.features[part.valid] for part in pool])
+    everything = torch.cat([part.features[part.valid] for part in pool])
     assert novelty.particles == len(everything) == 400 - 13
     for place in [(0, 0, 0), (1, 3, 6), (1, 4, 19)]:
-        distances = np.sort(np.linalg.norm(everything - pool[1].features[place], axis=1))
+        distances = (everything - pool[1].features[place]).norm(dim=1).sort().values
         assert novelty.rewards[place] == pytest.approx(float(log_ball_volume(distances[4], 2)), rel=1e-4)
     assert (novelty.rewards[~pool[1].valid] == 0).all()
 
@@ -33,11 +34,11 @@ def test_diversity_adds_how_far_along_its_way_an_agent_is():
     pool, codes = [segment(0), segment(1, scale=3.0, broken=True)], agent_codes(2, 2)
     among_all, diverse = novelty_rewards(pool, 4), novelty_rewards(pool, 4, 0.5, codes)
     assert diverse.entropy == among_all.entropy
-    everything = np.concatenate([part.features[part.valid] for part in pool])
-    agents = np.concatenate([np.nonzero(part.valid)[0] for part in pool])
+    everything = torch.cat([part.features[part.valid] for part in pool])
+    agents = torch.cat([part.valid.nonzero()[:, 0] for part in pool])
     ways = ways_of(everything, agents, codes)
     for place in [(0, 0, 0), (1, 3, 6), (1, 4, 19)]:
-        told = along_own_way(everything, pool[1].features[place][None], np.array(place[:1]), ways)
+        told = along_own_way(everything, pool[1].features[place][None], torch.tensor(place[:1]), ways)
         assert diverse.rewards[place] == pytest.approx(float(among_all.rewards[place] + 0.5 * told[0]), rel=1e-4)
     assert (diverse.rewards[~pool[1].valid] == 0).all()
     np.testing.assert_array_equal(novelty_rewards(pool, 4, 0.5).rewards, among_all.rewards)  # nobody has a code
@@ -64,7 +65,7 @@ def test_its_entropy_is_near_eq_1_where_the_newest_is_a_fair_sample():
 
 def test_a_far_particle_is_worth_more():
     pool = [segment(0), segment(1)]
-    pool[1].features[0, 0, 0] = (30.0, 0.0)
+    pool[1].features[0, 0, 0] = torch.tensor([30.0, 0.0])
     rewards = novelty_rewards(pool, 4).rewards
     assert rewards[0, 0, 0] == rewards.max()
 

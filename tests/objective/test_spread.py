@@ -1,9 +1,18 @@
 import numpy as np
 import pytest
+import torch
 
 from kmyriad.envs.symmetry import SignedOrder
-from kmyriad.objective.spread import along_own_way, ways_of
+from kmyriad.objective import spread
 from kmyriad.population.codes import agent_codes
+
+
+def ways_of(particles, owners, codes, views=()):
+    return spread.ways_of(torch.from_numpy(particles), torch.from_numpy(owners), codes, views).numpy()
+
+
+def along_own_way(*arrays):
+    return spread.along_own_way(*(torch.from_numpy(array) for array in arrays)).numpy()
 
 
 def clouds(codes, turn, size=200, noise=0.1, seed=0):

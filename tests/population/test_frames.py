@@ -154,7 +154,7 @@ def test_ants_start_as_mirror_images_of_each_other():
     population = initial_state(with_settings(PretrainConfig(), SMALL | {"env": "ant-empty"}), replicas).population
     assert population.frames is not None
     replicas.start(0)
-    standing = torch.from_numpy(replicas.observation)[:, None]
+    standing = replicas.observation[:, None]
     means = population(standing).mean.detach()[:, 0].numpy()
     np.testing.assert_allclose(means[1], mirror(0).action(means[0]), atol=1e-6)
     np.testing.assert_allclose(means[3], mirror(1).action(means[0]), atol=1e-6)

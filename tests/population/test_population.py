@@ -123,10 +123,10 @@ def test_discrete_samples_follow_the_probabilities():
 
 def test_squashing_fills_the_range_of_the_action_space():
     spec = action_spec(gymnasium.spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 1.0], np.float32)))
-    squashed = spec.squash(np.array([[0.0, 0.0], [50.0, -50.0]], np.float32))
+    squashed = spec.squash(torch.tensor([[0.0, 0.0], [50.0, -50.0]]))
     np.testing.assert_allclose(squashed, [[0.0, 0.5], [2.0, 0.0]])
-    assert squashed.dtype == np.float32
-    assert CHOICE.squash(np.eye(4, dtype=np.float32)[[2, 0]]).tolist() == [2, 0]
+    assert squashed.dtype == torch.float32
+    assert CHOICE.squash(torch.eye(4)[[2, 0]]).tolist() == [2, 0]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_several_choices_are_one_action(space, choices):
     with torch.no_grad():
         policy = population(torch.from_numpy(rng.normal(size=(2, 1, 4)).astype(np.float32)).expand(2, 20_000, 4))
     raw = policy.sample(torch.from_numpy(spec.noise(rng, (2, 20_000, spec.size))))
-    chosen = spec.squash(raw[0].detach().numpy()).reshape(20_000, len(choices))
+    chosen = spec.squash(raw[0].detach()).reshape(20_000, len(choices))
     probabilities = [part.softmax(-1)[0, 0].detach().numpy() for part in policy.logits.split(choices, dim=-1)]
     for choice, expected in zip(chosen.T, probabilities, strict=True):
         np.testing.assert_allclose(np.bincount(choice, minlength=len(expected)) / 20_000, expected, atol=0.02)

@@ -8,13 +8,14 @@ from kmyriad.rollout.randomness import action_noise, generator, reset_seed
 
 def test_noise_depends_on_seed_iteration_and_replica_alone():
     spec = action_spec(gymnasium.spaces.Box(-1, 1, (2,), np.float32))
-    noise = action_noise(3, 7, 5, 20, spec)
-    np.testing.assert_array_equal(action_noise(3, 7, 2, 20, spec), noise[:, :2])  # a shard sees the same
-    np.testing.assert_array_equal(action_noise(3, 7, 5, 8, spec), noise[:8])
-    for other in (action_noise(4, 7, 5, 20, spec), action_noise(3, 8, 5, 20, spec)):
+    noise = action_noise(3, 7, np.arange(5), 20, spec)
+    shard = np.array([1, 4])  # sees the same
+    np.testing.assert_array_equal(action_noise(3, 7, shard, 20, spec), noise[:, shard])
+    np.testing.assert_array_equal(action_noise(3, 7, np.arange(5), 8, spec), noise[:8])
+    for other in (action_noise(4, 7, np.arange(5), 20, spec), action_noise(3, 8, np.arange(5), 20, spec)):
         assert abs(np.corrcoef(other.ravel(), noise.ravel())[0, 1]) < 0.2
     assert abs(np.corrcoef(noise[:, 0].ravel(), noise[:, 1].ravel())[0, 1]) < 0.4
-    many = action_noise(0, 1, 200, 50, spec)
+    many = action_noise(0, 1, np.arange(200), 50, spec)
     assert abs(many.mean()) < 0.02
     assert many.std() == pytest.approx(1, abs=0.02)
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from kmyriad.config import Rollouts
 from kmyriad.envs import WORLDS
@@ -17,8 +18,8 @@ SAVABLE_OR_NOT = pytest.mark.parametrize("env", ["point-maze", walk_env.CONTINUO
 
 def stand(replicas, steps):
     """(replicas, steps), where episodes end while nobody moves."""
-    still = np.zeros((replicas.count, *replicas.action_space.shape), np.float32)
-    return np.stack([replicas.step(still).done for _ in range(steps)], axis=1)
+    still = torch.zeros(replicas.count, *replicas.action_space.shape)
+    return np.stack([replicas.step(still).dones for _ in range(steps)], axis=1)
 
 
 def first_ends(replicas, agents, steps):
@@ -58,7 +59,7 @@ def test_segments_go_on_and_whole_horizons_begin_with_a_reset(env):
     replicas.begin(segments, seed=0)
     assert replicas.are_running
     stand(replicas, 3)
-    before, observation = replicas.episode_steps.copy(), replicas.observation.copy()
+    before, observation = replicas.episode_steps.clone(), replicas.observation.clone()
     replicas.begin(segments, seed=1)
     np.testing.assert_array_equal(replicas.episode_steps, before)
     np.testing.assert_array_equal(replicas.observation, observation)
@@ -88,7 +89,7 @@ def test_our_worlds_can_be_put_back_to_the_bit():
     other.set_state(replicas.get_state())
     assert other.are_running
     np.testing.assert_array_equal(other.episode_steps, replicas.episode_steps)
-    push = np.ones((4, 2), np.float32)
+    push = torch.ones(4, 2)
     for _ in range(12):
         ours, theirs = replicas.step(push), other.step(push)
         for name, value in vars(ours).items():

@@ -1,5 +1,5 @@
-import numpy as np
 import pytest
+import torch
 
 from kmyriad.config import JumpstartConfig, with_settings
 from kmyriad.errors import UsageError
@@ -15,13 +15,13 @@ def test_a_goal_is_in_every_replica():
     assert (replicas.count, replicas.world.decimation, replicas.world.horizon) == (3, 5, 12)
     assert replicas.engine.simulation.goal_radius == 0.3
     replicas.start(0)
-    step = replicas.step(np.zeros((3, 2), np.float32))  # the ball starts there
-    assert step.reward.tolist() == [1, 1, 1]
+    step = replicas.step(torch.zeros(3, 2))  # the ball starts there
+    assert step.rewards.tolist() == [1, 1, 1]
     assert step.success.all()
-    assert not step.done.any()
+    assert not step.dones.any()
     stopping = task.replicas(3, ends_at_goal=True)
     stopping.start(0)
-    assert stopping.step(np.zeros((3, 2), np.float32)).terminated.all()
+    assert stopping.step(torch.zeros(3, 2)).terminated.all()
 
 
 def test_without_a_radius_the_worlds_own_holds():
@@ -31,7 +31,7 @@ def test_without_a_radius_the_worlds_own_holds():
 def test_an_environment_may_have_a_reward_of_its_own():
     replicas = Task(walk_env.CONTINUOUS, {}, 12, ()).replicas(2)
     replicas.start(0)
-    east = replicas.step(np.array([[2.0, 0.0], [-2.0, 0.0]], np.float32)).reward
+    east = replicas.step(torch.tensor([[2.0, 0.0], [-2.0, 0.0]])).rewards
     assert east == pytest.approx([0.6, -0.6], abs=0.05)
 
 
@@ -54,12 +54,12 @@ def test_a_goal_is_a_point_in_features_of_any_environment(goal, names):
         replicas = task.replicas(2, ends_at_goal=ends)
         assert replicas.tells_success
         replicas.start(0)
-        first = replicas.step(np.array([[2.0, 0.0], [-2.0, 2.0]], np.float32))  # 0.6 to the east, or away
-        assert first.reward.tolist() == [1, 0]
+        first = replicas.step(torch.tensor([[2.0, 0.0], [-2.0, 2.0]]))  # 0.6 to the east, or away
+        assert first.rewards.tolist() == [1, 0]
         assert first.success.tolist() == [True, False]
-        assert first.terminated.tolist() == first.done.tolist() == [ends, False]
-        second = replicas.step(np.array([[-2.0, 2.0], [0.0, 0.0]], np.float32))
-        assert second.reward.tolist() == [0, 0]
+        assert first.terminated.tolist() == first.dones.tolist() == [ends, False]
+        second = replicas.step(torch.tensor([[-2.0, 2.0], [0.0, 0.0]]))
+        assert second.rewards.tolist() == [0, 0]
         assert second.success.tolist() == [not ends, False]  # it was there in this episode
         replicas.close()
 

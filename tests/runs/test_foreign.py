@@ -48,7 +48,7 @@ def acts(population, seen=SEEN):
     with torch.no_grad():
         policy = population(seen[None])
     middle = policy.logits if population.actions.is_discrete else policy.mean
-    return policy, population.actions.squash(middle[0].numpy())
+    return policy, population.actions.squash(middle[0]).numpy()
 
 
 @pytest.mark.parametrize("activation", ["Tanh", "ReLU", "ELU"])
@@ -83,7 +83,7 @@ def test_sb3_ppo_of_several_choices(space, tmp_path):
     assert close(actions, model.predict(SEEN.numpy(), deterministic=True)[0])
     raw = policy.sample(torch.from_numpy(population.actions.noise(np.random.default_rng(0), policy.logits.shape)))
     with torch.no_grad():
-        taken = torch.from_numpy(population.actions.squash(raw[0].numpy())).float()
+        taken = population.actions.squash(raw[0]).float()
         _, log_prob, _ = model.policy.evaluate_actions(SEEN, taken)
     assert close(policy.log_prob(raw)[0], log_prob)
 

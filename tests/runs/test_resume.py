@@ -126,6 +126,7 @@ OTHER = {
     "initial_std": 0.5,
     "keep_checkpoints": 4,
     "replicas": 10,
+    "device": "auto",
     "rollout_steps": 4,
     "std_range": (0.02, 2.0),
     "total_steps": 7 * ITERATION,

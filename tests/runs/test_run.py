@@ -12,7 +12,7 @@ import torch
 import kmyriad
 from kmyriad.config import JumpstartConfig, PretrainConfig, WorldConfig, config_from_json, with_settings
 from kmyriad.errors import UsageError
-from kmyriad.rollout.collect import Visits
+from kmyriad.rollout.collect import Segment
 from kmyriad.runs.checkpoints import checkpoint_path
 from kmyriad.runs.run import (
     append_metrics,
@@ -282,7 +282,7 @@ def segment(steps, first, dtype=np.float32):
     """Visits of two agents with three replicas each, numbered from `first`."""
     features = np.arange(first, first + 2 * 3 * steps * 4, dtype=dtype).reshape(2, 3, steps, 4)
     valid = np.arange(2 * 3 * steps).reshape(2, 3, steps) % 5 != first % 5
-    return Visits(features, -features[..., ::2], valid)
+    return Segment(*(torch.from_numpy(array) for array in (features, -features[..., ::2], valid)))
 
 
 def test_the_last_horizon_comes_back(run):
@@ -299,7 +299,7 @@ def test_the_last_horizon_comes_back(run):
 def test_a_horizon_that_cannot_be_stored_or_is_damaged_is_one_clear_error(run):
     one = segment(2, 0)
     with pytest.raises(CheckpointError, match=r"'features' must be a dense torch tensor of integers, floats or bools"):
-        save_last_horizon(run, [Visits(one.features.astype(np.complex64), one.xy, one.valid)])
+        save_last_horizon(run, [Segment(one.features.to(torch.complex64), one.xy, one.valid)])
     assert not run.last_horizon_path.exists()
     save_last_horizon(run, [one])
     run.last_horizon_path.write_bytes(run.last_horizon_path.read_bytes()[:-1])

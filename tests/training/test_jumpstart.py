@@ -145,9 +145,9 @@ def test_the_limit_of_episodes_follows_how_long_success_takes(settings, success_
 
 
 def test_the_last_successes_are_remembered():
-    episode_steps, dones, success = np.zeros((1, 2, 3), int), np.zeros((1, 2, 3), bool), np.zeros((1, 2, 3), bool)
-    episode_steps[0] = [[8, 9, 0], [27, 28, 29]]
-    dones[0] = [[False, True, False], [False, False, True]]
+    episode_steps = torch.tensor([[[8, 9, 0], [27, 28, 29]]])
+    dones = torch.tensor([[[False, True, False], [False, False, True]]])
+    success = torch.zeros_like(dones)
     state = SimpleNamespace(success_steps=[])
     trajectory = SimpleNamespace(episode_steps=episode_steps, dones=dones, success=success)
     remember_successes(state, trajectory)

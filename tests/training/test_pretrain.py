@@ -208,7 +208,7 @@ def test_another_objective_is_learned(tmp_path):
 
     def east(pool, config):
         newest = pool[-1]
-        return Rewards(float(newest.features[..., 0].mean()), newest.valid.size, newest.features[..., 0].copy())
+        return Rewards(float(newest.features[..., 0].mean()), newest.valid.numel(), newest.features[..., 0].clone())
 
     settings = SMALL | {"replicas": 20, "total_steps": 30 * 20 * 12, "diversity_weight": 0.0}
     rows = kmyriad.pretrain(walk_env.CONTINUOUS, out=tmp_path / "run", objective=east, **settings).metrics()

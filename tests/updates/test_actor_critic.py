@@ -26,11 +26,11 @@ def setup(space=SPACES[0], seed=0):
     population, trajectory = problem(space, seed)
     critic = Critic(AGENTS, 5, (8, 6), seed=seed).double()
     rng = np.random.default_rng(seed)
-    terminated = trajectory.dones & (rng.random(trajectory.dones.shape) < 0.5)
+    terminated = trajectory.dones & torch.from_numpy(rng.random(trajectory.dones.shape) < 0.5)
     next_observations = torch.from_numpy(rng.standard_normal(trajectory.observations.shape))
     trajectory = replace(trajectory, terminated=terminated, next_observations=next_observations)
     optimizer = torch.optim.SGD([*population.parameters(), *critic.parameters()], lr=1.0)
-    rewards = torch.from_numpy(rng.standard_normal(trajectory.valid.shape)) * torch.from_numpy(trajectory.valid)
+    rewards = torch.from_numpy(rng.standard_normal(trajectory.valid.shape)) * trajectory.valid
     return population, critic, optimizer, trajectory, rewards
 
 
@@ -53,7 +53,7 @@ def reference_advantage(rewards, values, next_values, dones, step, gae_lambda=SE
 def reference_advantages(critic, trajectory, rewards, gae_lambda=SETTINGS.gae_lambda):
     """(values, ((agent, replica, step, advantage), ...) of the steps that count), one after the other."""
     values = critic(trajectory.observations.flatten(1, 2)).view(AGENTS, PER_AGENT, STEPS)
-    values[~torch.from_numpy(trajectory.valid)] = 0  # nothing counts from where a replica broke
+    values[~trajectory.valid] = 0  # nothing counts from where a replica broke
     arrived = critic(trajectory.next_observations.flatten(1, 2)).view(AGENTS, PER_AGENT, STEPS)
     rows = []
     for agent, replica, step in np.ndindex(AGENTS, PER_AGENT, STEPS):
@@ -145,7 +145,7 @@ def test_steps_that_are_not_valid_change_nothing():
     for spoil in (False, True):
         population, critic, optimizer, trajectory, rewards = setup()
         if spoil:
-            broken = torch.from_numpy(~trajectory.valid)
+            broken = ~trajectory.valid
             trajectory.actions[broken] += 3.0
             trajectory.observations[broken] -= 2.0
         actor_critic(population, critic, optimizer, trajectory, rewards, SETTINGS, np.random.default_rng(0))
@@ -156,7 +156,7 @@ def test_steps_that_are_not_valid_change_nothing():
 
 def test_an_agent_learns_from_its_own_replicas_only():
     population, critic, optimizer, trajectory, rewards = setup()
-    valid = trajectory.valid.copy()
+    valid = trajectory.valid.clone()
     valid[1:] = False
     trajectory = replace(trajectory, valid=valid)
     actor_critic(population, critic, optimizer, trajectory, rewards, SETTINGS, np.random.default_rng(0))
@@ -206,7 +206,7 @@ def test_a_critic_that_warms_up_leaves_the_policies_alone():
     errors = []
     for _ in range(20):
         values = critic(population.normaliser(trajectory.observations).flatten(1, 2)).view_as(rewards)
-        errors.append(float((values - rewards)[torch.from_numpy(trajectory.valid)].detach().square().mean()))
+        errors.append(float((values - rewards)[trajectory.valid].detach().square().mean()))
         settings = replace(SETTINGS, gamma=0.0)  # so that the values to learn are the rewards
         rng = np.random.default_rng(0)
         report = actor_critic(population, critic, optimizer, trajectory, rewards, settings, rng, critic_only=True)
@@ -286,9 +286,10 @@ def test_a_gradient_that_is_not_finite_is_not_taken():
 
 def test_standardised_rewards():
     rng = np.random.default_rng(0)
-    rewards, valid = rng.normal(5, 3, (2, 3, 50)).astype(np.float32), rng.random((2, 3, 50)) < 0.9
-    found = standardised(rewards, valid).numpy()
-    assert found[valid].mean() == pytest.approx(0, abs=1e-5)
-    assert found[valid].std() == pytest.approx(1, abs=1e-2)
+    rewards = torch.from_numpy(rng.normal(5, 3, (2, 3, 50))).float()
+    valid = torch.from_numpy(rng.random((2, 3, 50)) < 0.9)
+    found = standardised(rewards, valid)
+    assert float(found[valid].mean()) == pytest.approx(0, abs=1e-5)
+    assert float(found[valid].std()) == pytest.approx(1, abs=1e-2)
     assert (found[~valid] == 0).all()
-    assert (standardised(rewards, np.zeros_like(valid)) == 0).all()
+    assert (standardised(rewards, torch.zeros_like(valid)) == 0).all()

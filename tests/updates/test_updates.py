@@ -15,7 +15,8 @@ from kmyriad.objective.rewards import exact_rewards, novelty_rewards
 from kmyriad.population.distributions import action_spec
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
-from kmyriad.rollout.collect import Trajectory, Visits
+from kmyriad.processes import Share
+from kmyriad.rollout.collect import Segment, Trajectory
 from kmyriad.updates import update
 from kmyriad.updates.actor_critic import actor_critic, per_step, standardised
 from kmyriad.updates.gradient import accumulate, to_go
@@ -37,38 +38,40 @@ def problem(space=SPACES[0], seed=0, with_dones=True, with_broken=True):
         policy = population(observations.flatten(1, 2))
         actions = policy.sample(noise)
         log_probs = policy.log_prob(actions).view(AGENTS, PER_AGENT, STEPS)
-    dones = np.zeros((AGENTS, PER_AGENT, STEPS), bool)
+    dones = torch.zeros(AGENTS, PER_AGENT, STEPS, dtype=torch.bool)
     dones[..., -1] = True
     if with_dones:
         dones[:, 1, 3] = True
-    valid = np.ones_like(dones)
+    valid = torch.ones_like(dones)
     if with_broken:
         valid[1, 2, 4:] = False
-    features = rng.standard_normal((AGENTS, PER_AGENT, STEPS, 2)).astype(np.float32)
+    features = torch.from_numpy(rng.standard_normal((AGENTS, PER_AGENT, STEPS, 2))).float()
     trajectory = Trajectory(
-        observations,
-        actions.view(AGENTS, PER_AGENT, STEPS, -1),
-        log_probs,
-        features,
-        features,
-        dones,
-        np.zeros_like(dones),
-        np.zeros_like(dones),
-        valid,
-        np.zeros(dones.shape, np.float32),
-        np.zeros(dones.shape, np.int64),
-        None,
+        features=features,
+        xy=features,
+        valid=valid,
+        dones=dones,
+        terminated=torch.zeros_like(dones),
+        success=torch.zeros_like(dones),
+        rewards=torch.zeros(dones.shape),
+        episode_steps=torch.zeros(dones.shape, dtype=torch.int64),
+        observations=observations,
+        actions=actions.view(AGENTS, PER_AGENT, STEPS, -1),
+        log_probs=log_probs,
+        next_observations=None,
+        last_observations=None,
+        share=Share(AGENTS, PER_AGENT),
     )
     return population, trajectory
 
 
 def older(trajectory, seed=9):
-    features = np.random.default_rng(seed).standard_normal(trajectory.features.shape).astype(np.float32)
-    return Visits(features, features, np.ones_like(trajectory.valid))
+    features = torch.from_numpy(np.random.default_rng(seed).standard_normal(trajectory.features.shape)).float()
+    return Segment(features, features, torch.ones_like(trajectory.valid))
 
 
 def pool_of(trajectory, *before):
-    return [*before, Visits(trajectory.features, trajectory.xy, trajectory.valid)]
+    return [*before, Segment(trajectory.features, trajectory.xy, trajectory.valid)]
 
 
 def autograd_gradient(population, trajectory, estimate):
@@ -99,8 +102,8 @@ def test_closed_form_gradient_is_autograds(space, seed, segments):
     estimate = exact_rewards(pool_of(trajectory, *[older(trajectory, s) for s in range(segments - 1)]), K)
     expected = autograd_gradient(population, trajectory, estimate)
     # The particle rewards are stored as float32; the trust region's coefficients are float32 too.
-    valid, dones = torch.from_numpy(trajectory.valid), torch.from_numpy(trajectory.dones)
-    closed = to_go(torch.from_numpy(estimate.rewards).double(), dones) * valid / estimate.particles
+    valid, dones = trajectory.valid, trajectory.dones
+    closed = to_go(estimate.rewards.double(), dones) * valid / estimate.particles
     through = _coefficients(_log_weights(trajectory.log_probs, trajectory, estimate), trajectory, estimate).double()
     for coefficients in (closed, through):
         norm = accumulate(population, trajectory, coefficients, chunk=11)
@@ -218,7 +221,8 @@ def updated(rule, seed=0):
     results = []
     for direct in (False, True):
         population, trajectory = problem(seed=seed)
-        trajectory = replace(trajectory, next_observations=trajectory.observations + 0.1)
+        arrived = trajectory.observations + 0.1
+        trajectory = replace(trajectory, next_observations=arrived, last_observations=arrived[:, :, -1])
         critic = Critic(AGENTS, 5, (8, 6), seed=seed).double()
         optimizer = torch.optim.Adam([*population.parameters(), *critic.parameters()], lr=1e-3)
         pool, rng = pool_of(trajectory, older(trajectory)), np.random.default_rng(1)

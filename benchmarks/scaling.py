@@ -1,0 +1,135 @@
+"""How training scales: two processes against one, cost per replica from 100 to 16,000, share of communication.
+
+python benchmarks/scaling.py            # about ten minutes on two cores
+python benchmarks/scaling.py --quick    # a minute: it works
+
+One process on one core, one on two cores and two processes with a core each do the same work in turns, several rounds.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+WORLDS = {"physics dominates": "ant-pyramid", "default": "ant-empty"}
+"""On the pyramids a step is twice as expensive as on flat ground."""
+ITERATIONS, QUICK_ITERATIONS = 24, 3
+REPLICAS, ROLLOUT_STEPS, AGENTS = 400, 25, 10
+SIZES, QUICK_SIZES = (100, 1_000, 4_000, 16_000), (100, 200)
+STEPS_PER_SIZE = 400_000
+"""Of each size, or two iterations if these have more."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="one short round")
+    parser.add_argument("--json", type=Path, help="a file for the figures")
+    parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)  # in a process of its own: settings
+    arguments = parser.parse_args()
+    if arguments.train:
+        train(arguments.train)
+        return
+    rounds, iterations = (1, QUICK_ITERATIONS) if arguments.quick else (arguments.rounds, ITERATIONS)
+    processes = {name: [in_turns(env, iterations) for _ in range(rounds)] for name, env in WORLDS.items()}
+    sizes = {count: cost(count, arguments.quick) for count in (QUICK_SIZES if arguments.quick else SIZES)}
+    figures = {
+        "two_processes_vs_one": ratio(processes["physics dominates"], "two processes", "one core"),
+        "two_processes_vs_one_default": ratio(processes["default"], "two processes", "one core"),
+        "two_processes_vs_two_threads": ratio(processes["default"], "two processes", "two cores"),
+        "communication_share": median(turn["two processes"]["communication"] for turn in processes["default"]),
+        "largest_vs_smallest_replica_cost": sizes[max(sizes)] / sizes[min(sizes)],
+    }
+    for name, turns in processes.items():
+        for way in ("one core", "two cores", "two processes"):
+            rates = [turn[way]["rate"] for turn in turns]
+            print(f"{name:<18} {way:<14} {median(rates):8,.0f} steps/s   ({', '.join(f'{one:,.0f}' for one in rates)})")
+    for count, microseconds in sizes.items():
+        print(f"{count:>8,} replicas: {microseconds:.1f} microseconds a step of one of them")
+    for name, value in figures.items():
+        print(f"{name:<34} {value:.3f}")
+    if arguments.json:
+        told = {"figures": figures, "processes": processes, "microseconds_per_replica_step": sizes}
+        arguments.json.write_text(json.dumps(told, indent=2) + "\n")
+
+
+def ratio(turns: list[dict[str, Any]], ours: str, theirs: str) -> float:
+    """The median over rounds: what a machine does for others comes and goes, and all ways of a round share it."""
+    return median(turn[ours]["rate"] / turn[theirs]["rate"] for turn in turns)
+
+
+def in_turns(env: str, iterations: int) -> dict[str, Any]:
+    """`rate` and `communication` of the three ways to train the same."""
+    settings = {"env": env, "agents": AGENTS, "replicas": REPLICAS, "rollout_steps": ROLLOUT_STEPS}
+    settings["total_steps"] = iterations * REPLICAS * ROLLOUT_STEPS
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2:
+        raise SystemExit("this needs two cores")
+    return {
+        "one core": measured(settings, 1, cores[:1]),
+        "two cores": measured(settings, 1, cores),
+        "two processes": measured(settings, 2, cores),
+    }
+
+
+def cost(replicas: int, quick: bool) -> float:
+    """Microseconds of a step of one of so many replicas, on all cores."""
+    iterations = 2 if quick else max(2, STEPS_PER_SIZE // (replicas * ROLLOUT_STEPS))
+    steps = (iterations + 1) * replicas * ROLLOUT_STEPS
+    settings = {"env": "ant-empty", "agents": AGENTS, "replicas": replicas, "rollout_steps": ROLLOUT_STEPS}
+    told = measured(settings | {"total_steps": steps}, 1, sorted(os.sched_getaffinity(0)))
+    return 1e6 / told["rate"]
+
+
+def measured(settings: dict[str, Any], processes: int, cores: list[int]) -> dict[str, float]:
+    """Environment steps per second, and the share of time spent waiting for other processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = Path(folder) / "settings.json"
+        asked.write_text(json.dumps({"settings": settings, "out": str(Path(folder) / "run")}))
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        command = ["taskset", "-c", ",".join(map(str, cores)), sys.executable, *(torchrun if processes > 1 else [])]
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(max(1, len(cores) // processes))}
+        command += [str(Path(__file__).resolve()), "--train", str(asked)]
+        subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
+        rows = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()][1:]
+        waited = json.loads((Path(folder) / "waited.json").read_text())
+    seconds = sum(row["seconds"] for row in rows)
+    steps = settings["replicas"] * settings["rollout_steps"] * len(rows)
+    return {"rate": steps / seconds, "communication": waited / seconds}
+
+
+def train(asked: Path) -> None:
+    """The run that is asked for, with a stopwatch at every exchange between processes."""
+    import torch.distributed as dist
+
+    import kmyriad
+
+    told, waited = json.loads(asked.read_text()), 0.0
+
+    def timed(function: Any) -> Any:
+        def call(*arguments: Any, **settings: Any) -> Any:
+            nonlocal waited
+            start = time.perf_counter()
+            try:
+                return function(*arguments, **settings)
+            finally:
+                waited += time.perf_counter() - start
+
+        return call
+
+    for name in ("all_gather", "all_reduce"):
+        setattr(dist, name, timed(getattr(dist, name)))
+    kmyriad.pretrain(out=told["out"], **told["settings"])
+    if os.environ.get("RANK", "0") == "0":
+        (asked.parent / "waited.json").write_text(json.dumps(waited))
+
+
+if __name__ == "__main__":
+    main()
