@@ -156,7 +156,7 @@ def current_evaluation(run: Run, threads: int | None = None, episodes: int | Non
             return stored
         keep = asked >= played
     if newest is not None:
-        say(f"playing fresh episodes of {run.path}")
+        say(f"playing fresh episodes of {run.given}")
     return evaluate(run, episodes or EPISODES, threads=threads, keep=keep)
 
 

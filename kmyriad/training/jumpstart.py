@@ -78,7 +78,7 @@ def jumpstart(
 def jumpstart_config(source: str | Path | Run, preset: str, settings: Mapping[str, Any]) -> JumpstartConfig:
     """The preset for an initial policy, with `settings` by their own names on top."""
     base = jumpstart_preset(preset, settings.get("init", "best"))
-    told: dict[str, Any] = {"source": str((source.file or source.path) if isinstance(source, Run) else source)}
+    told: dict[str, Any] = {"source": str(source.given if isinstance(source, Run) else source)}
     if isinstance(settings.get("goal"), Mapping):
         told |= named_goal(settings["goal"])
     return with_settings(base, {**settings, **told})
