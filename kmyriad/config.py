@@ -431,7 +431,8 @@ def with_settings(base: Config, settings: Mapping[str, Any]) -> Config:
 def config_from_json(content: Mapping[str, Any]) -> PretrainConfig | JumpstartConfig:
     """The config that `as_json` told; whatever is wrong with it is one sentence.
 
-    A setting that was added since has its default, so that runs and packs of earlier versions stay readable.
+    A setting that was added since has its default, so that runs and packs of earlier versions stay readable. The
+    environment is no such setting: every run names its own.
     """
     if content.get("format") != FORMAT:
         raise UsageError(
@@ -455,6 +456,8 @@ def config_from_json(content: Mapping[str, Any]) -> PretrainConfig | JumpstartCo
         for name in told:
             if name not in known:
                 raise UsageError(f"unknown setting {name!r} in block {block.name!r}{nearest_name(str(name), known)}")
+        if "env" in known and "env" not in told:
+            raise UsageError(f"block {block.name!r} does not name its environment; add the setting 'env' again")
         default: Any = block.default if type(block.default) is kind else kind()
         blocks[block.name] = dataclasses.replace(default, **told)
     return made(**blocks)

@@ -74,6 +74,14 @@ def find_device(name: str) -> torch.device:
     return torch.device("cuda", index)
 
 
+def device_here(name: str) -> str:
+    """The device that a run was trained on, or the CPU where there is none like it: to look at what it learned."""
+    try:
+        return str(find_device(name))
+    except UsageError:
+        return str(CPU)
+
+
 @dataclass(frozen=True)
 class Share:
     """The replicas of one process: as many of every agent's as of any other's, next to each other.

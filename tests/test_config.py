@@ -388,11 +388,14 @@ def test_settings_that_are_missing_have_the_defaults_of_their_command(config):
 
 @pytest.mark.parametrize("config", [PretrainConfig(), PretrainConfig(update=TrustRegion()), JumpstartConfig()])
 def test_json_that_is_no_config_is_refused_in_one_sentence(config):
-    """Whatever block is taken out, or put in the place of a block or a setting; a missing setting has its default."""
+    """Whatever block is taken out, or put in the place of a block or a setting.
+
+    A missing setting has its default, but for the rule and the environment.
+    """
     good = config.as_json()
     for name in good:
         for value in (None, "x", 3, [], {}):
-            is_block_of_defaults = value == {} and isinstance(good[name], dict) and name != "update"
+            is_block_of_defaults = value == {} and isinstance(good[name], dict) and not {"rule", "env"} & {*good[name]}
             if value != good[name] and not is_block_of_defaults:
                 with pytest.raises(UsageError) as caught:
                     config_from_json(good | {name: value})
@@ -404,7 +407,7 @@ def test_json_that_is_no_config_is_refused_in_one_sentence(config):
             wrong = [less | {"other": 1}]
             if setting != "env_settings":
                 wrong.append(less | {setting: {"a": {}}})
-            if setting == "rule":
+            if setting in ("rule", "env"):
                 wrong.append(less)
             for block in wrong:
                 with pytest.raises(UsageError) as caught:

@@ -8,6 +8,9 @@ import numpy as np
 
 CONTINUOUS = "kmyriad-test/Walk-v0"
 DISCRETE = "kmyriad-test/WalkDiscrete-v0"
+CHOICES = "kmyriad-test/WalkChoices-v0"
+BITS = "kmyriad-test/WalkBits-v0"
+SHIFTED = "kmyriad-test/WalkShifted-v0"
 EAST = 1.0
 BROKEN = "kmyriad-test/WalkBroken-v0"
 UNBOUNDED = "kmyriad-test/WalkUnbounded-v0"
@@ -43,6 +46,18 @@ class Walk(gymnasium.Env):
         self._steps += 1
         seen = np.full(2, np.nan) if self._breaks_now and self._steps > 3 else self._place
         return seen.astype(np.float32), float(self._place[0]), False, False, {"success": self._place[0] > EAST}
+
+
+class WalkChoices(Walk):
+    """Chooses among moves along x and, at once, among moves along y."""
+
+    def __init__(self, space):
+        super().__init__()
+        self.action_space = space
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        return super().step((np.ravel(action)[:2] - 1) * 0.5)
 
 
 class WalkEnding(Walk):
@@ -97,6 +112,14 @@ def register() -> None:
     for env_id, raises in ((RAISING, True), (WORTHLESS, False)):
         if env_id not in gymnasium.registry:
             gymnasium.register(env_id, entry_point=WalkFailing, kwargs={"raises": raises}, disable_env_checker=True)
+    spaces = gymnasium.spaces
+    for env_id, space in (
+        (CHOICES, spaces.MultiDiscrete([3, 2])),
+        (BITS, spaces.MultiBinary(3)),
+        (SHIFTED, spaces.MultiDiscrete([3, 2], start=[1, 0])),
+    ):
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, entry_point=WalkChoices, kwargs={"space": space}, disable_env_checker=True)
     for env_id, lucky in ((ENDING, False), (LUCKY, True)):
         if env_id not in gymnasium.registry:
             gymnasium.register(env_id, entry_point=WalkEnding, kwargs={"lucky": lucky}, disable_env_checker=True)

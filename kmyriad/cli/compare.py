@@ -66,7 +66,7 @@ def run(arguments: list[str]) -> None:
     from kmyriad.runs.run import open_run
 
     def evaluation_of(one: "Run") -> "Evaluation":
-        say(f"looking at {one.path}")
+        say(f"looking at {one.given}")
         return current_evaluation(one, command.threads)
 
     found = compare([open_run(folder) for folder in command.folders], evaluation_of, command.by)

@@ -33,7 +33,7 @@ class Command:
     seed: int = 12_345
     """Of resets and actions, unlike any training run's."""
     json: Path | None = None
-    """Where the numbers go; by default evaluation.json in the run's folder."""
+    """Where the numbers go; by default evaluation.json in the run's folder (of a packed run: in one of its name)."""
     figures: Path | None = None
     """A folder for figures, as PNG and SVG."""
     threads: int | None = None
@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> None:
     from kmyriad.runs.run import open_run
 
     one = open_run(command.folder)
-    say(f"playing about {command.episodes} episodes of {one.path}")
+    say(f"playing about {command.episodes} episodes of {one.given}")
     evaluation = evaluate(one, command.episodes, command.seed, command.threads)
     facts = summary(one, evaluation)
     console = output()
@@ -59,7 +59,7 @@ def run(arguments: list[str]) -> None:
     if "kl_pairs" in facts and facts["agents"] <= PRINTED_PAIRS:
         console.print("KL of each agent (row) from each other (column):", highlight=False)
         console.print(_pairs(facts["kl_pairs"]))
-    target = command.json or one.path / "evaluation.json"
+    target = command.json or one.outputs / "evaluation.json"
     write_json(target, facts)
     say(f"wrote {target}")
     if command.figures is not None:

@@ -15,23 +15,42 @@ class Command:
     """
 
     targets: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="LIST")]
-    """What: entropy-curves, budget, kl-table, diversity, long-run, heatmaps, or all."""
+    """What: entropy-curves, budget, kl-table, diversity, success-rates, long-run, goal-regions, goal-maps, heatmaps,
+    point-maze, or all."""
     size: Literal["quick", "desk", "paper"] = "quick"
-    """Size of the runs: quick (minutes; shows that it works), desk (hours), paper (as printed)."""
-    method: Literal["paper", "ours"] = "paper"
-    """Method: the paper's objective, network, rule and rates, or our default."""
+    """Size of the runs: quick (minutes; shows that it works), desk (hours to days), paper (as printed)."""
+    method: Literal["ours", "paper"] = "ours"
+    """Method: our default, or the paper's objective, network, rule and rates."""
     out: Path | None = None
     """Folder of runs, figures, tables, verdicts and page; none: reproduction/SIZE-METHOD."""
+    only: tuple[str, ...] = ()
+    """Only the runs of these names, with * for any part, such as 'ant-empty-*-seed-0'; none: all."""
+    on: Literal["processes", "slurm", "ray"] = "processes"
+    """On what the runs are trained: processes of this machine, slurm or ray."""
     processes: int | None = None
-    """Runs at a time; none: one per core."""
+    """Runs at a time; none: one per core, and no limit on a cluster."""
+    dry_run: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """List the runs with their steps and about how long they take, and train nothing."""
 
 
 def run(arguments: list[str]) -> None:
     command = tyro.cli(Command, args=arguments, prog="kmyriad reproduce")
-    from kmyriad.reproduction.reproduce import reproduce
+    from kmyriad.reproduction.reproduce import cost_of, planned, reproduce
     from kmyriad.runs.progress import say
+    from kmyriad.sweeps.sweep import cores
 
+    if command.dry_run:
+        _, plan, _ = planned(command.targets, command.size, command.method, command.out, command.only)
+        for line in cost_of(plan, command.processes or cores()):
+            print(line)
+        return
     page = reproduce(
-        command.targets, size=command.size, method=command.method, out=command.out, processes=command.processes
+        command.targets,
+        size=command.size,
+        method=command.method,
+        out=command.out,
+        only=command.only,
+        on=command.on,
+        processes=command.processes,
     )
     say(f"done; the page is {page}")

@@ -94,7 +94,7 @@ def _default_name(command: Command, casts: "list[Cast]") -> Path:
     """`ant-0-3-7-grid.mp4` and the like, in the first run's folder."""
     words = [casts[0].run.name, *(map(str, casts[0].agents) if command.agents is not None else ())]
     words += [f"against-{cast.run.name}" for cast in casts[1:]]
-    return casts[0].run.path / "videos" / f"{'-'.join([*words, command.layout])}.mp4"
+    return casts[0].run.outputs / "videos" / f"{'-'.join([*words, command.layout])}.mp4"
 
 
 def _watched(film: "Film") -> "Iterator[Picture]":

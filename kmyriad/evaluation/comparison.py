@@ -81,7 +81,7 @@ class Group:
             mean = self.mean(measure)
             each = [values.get(measure) for values in self.values]
             measures[measure] = None if mean is None else {**vars(mean), "values": each}
-        runs = {"runs": [str(run.path) for run in self.runs], "seeds": [run.config.run.seed for run in self.runs]}
+        runs = {"runs": [str(run.given) for run in self.runs], "seeds": [run.config.run.seed for run in self.runs]}
         return {**self.name, **runs, "measures": measures, "doubts": self.doubts}
 
     def _by_task(self, measure: str) -> dict[Task, float | None]:
@@ -150,7 +150,7 @@ def compare(
     paths = [run.path.resolve() for run in opened]
     for run, path in zip(opened, paths, strict=True):
         if paths.count(path) > 1:
-            raise UsageError(f"{run.path} is named twice; name every run once")
+            raise UsageError(f"{run.given} is named twice; name every run once")
     by = [name.replace("-", "_") for name in by]
     _check_known(by, opened)
     pretraining, jumpstarts = (

@@ -16,6 +16,7 @@ from kmyriad.envs.world import World
 from kmyriad.evaluation.measures import measure, pairs_of_agents, visit
 from kmyriad.objective.scale import scaled_visits
 from kmyriad.population.population import Population
+from kmyriad.processes import device_here
 from kmyriad.rollout.collect import Trajectory, Visits, collect
 from kmyriad.rollout.randomness import generator
 from kmyriad.rollout.replicas import make_replicas
@@ -58,6 +59,7 @@ def evaluate(
         settings=world.env_settings,
         threads=threads,
         engine=world.engine,
+        device=device_here(run.config.run.device),
     )
     visits = visit(population, replicas, world.horizon, seed)
     replicas.close()
@@ -97,6 +99,7 @@ def play(
             settings=run.env_settings,
             threads=threads,
             engine=world.engine,
+            device=device_here(run.config.run.device),
         )
     replicas.start(seed)
     trajectory = collect(replicas, population, horizon, seed, iteration=0)
@@ -153,7 +156,7 @@ def current_evaluation(run: Run, threads: int | None = None, episodes: int | Non
             return stored
         keep = asked >= played
     if newest is not None:
-        say(f"playing fresh episodes of {run.path}")
+        say(f"playing fresh episodes of {run.given}")
     return evaluate(run, episodes or EPISODES, threads=threads, keep=keep)
 
 

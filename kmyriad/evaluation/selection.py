@@ -17,6 +17,7 @@ from kmyriad.envs.engines import GoalPoint, resolved
 from kmyriad.errors import UsageError
 from kmyriad.evaluation.evaluate import stored_evaluation
 from kmyriad.population.population import Population
+from kmyriad.processes import device_here
 from kmyriad.rollout.collect import Segment, Visits, collect
 from kmyriad.rollout.randomness import SELECTION, generator, reset_seed
 from kmyriad.rollout.replicas import Replicas
@@ -136,6 +137,7 @@ def task_in(run: Run, goal: Sequence[float] | Mapping[str, float] = (), goal_rad
         asked.goal_names,
         world.features,
         world.engine,
+        device_here(run.config.run.device),
     )
 
 

@@ -180,7 +180,7 @@ def write_data(
     """Play and write, with dataset.json and a README beside the data."""
     size = DATA_TARGETS[to](source, folder, played(source, episodes, goal, goal_radius, seed, threads))
     if not size.steps:
-        raise UsageError(f"all {size.left_out} episodes of {source.run.path} broke down; there is nothing to write")
+        raise UsageError(f"all {size.left_out} episodes of {source.run.given} broke down; there is nothing to write")
     written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     facts = source.facts | {
         "agents": source.population.agents,

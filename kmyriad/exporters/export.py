@@ -113,8 +113,8 @@ def _chosen(source: Source, task: TaskConfig, seed: int, threads: int | None) ->
         say(f"agent {ranking.best}: {ranking.standings[0].described}")
         return ranking.best
     raise UsageError(
-        f"{run.path} has {agents} agents; name one (--agent 3), or a goal (--goal 6 3) to take the best for it, or take"
-        " all (--all)"
+        f"{run.given} has {agents} agents; name one (--agent 3), or a goal (--goal 6 3) to take the best for it, or"
+        " take all (--all)"
     )
 
 

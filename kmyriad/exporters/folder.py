@@ -71,7 +71,9 @@ def write_readme(folder: Path, facts: dict[str, Any], title: str, use: str) -> N
 def _lines(facts: dict[str, Any]) -> list[str]:
     named = ", ".join(f"{one['name']} ({one['size']}, {one['unit']})" for one in facts["observations"])
     actions = (
-        f"one of {facts['actions']} (an index)"
+        f"{len(facts['choices'])} choices, among {' '.join(map(str, facts['choices']))} (an index each)"
+        if facts["choices"]
+        else f"one of {facts['actions']} (an index)"
         if facts["discrete"]
         else f"{facts['actions']} numbers, from {min(facts['low']):g} to {max(facts['high']):g}"
     )

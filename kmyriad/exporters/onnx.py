@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OPSET, IR = 17, 9
 """Of 2022: runtimes on robots are old."""
 OPERATORS = {"elu": "Elu", "relu": "Relu", "tanh": "Tanh"}
-METADATA = ("env_id", "env_settings", "horizon", "goal", "observations", "low", "high", "features", "run", "agent")
+METADATA = ("env_id", "env_settings", "horizon", "goal", "observations", "low", "high", "choices", "features", "run")
 
 
 def write_onnx(portable: Portable, folder: Path) -> None:
@@ -132,8 +132,11 @@ class _Graph:
         """The outputs: of a Gaussian mean, log_std and the squashed mean, else logits and the likeliest action."""
         if facts["discrete"]:
             self.add("Identity", "logits", seen)
-            self.add("ArgMax", "action", "logits", axis=-1, keepdims=0)
             self.outputs = {"logits": ["n", facts["actions"]], "action": ["n"]}
+            if facts["choices"]:
+                self._choices(facts["choices"])
+            else:
+                self.add("ArgMax", "action", "logits", axis=-1, keepdims=0)
             return
         from onnx import helper
 
@@ -154,6 +157,17 @@ class _Graph:
         stretched = self.add("Mul", "stretched", within, self.constant("action.range", high - low))
         self.add("Add", "action", stretched, self.constant("action.low", low))
 
+    def _choices(self, choices: list[int]) -> None:
+        """The likeliest action of every choice, (n, choices)."""
+        from onnx import helper
+
+        parts = [f"logits_{index}" for index in range(len(choices))]
+        sizes = self.constant("choices", np.array(choices, np.int64))
+        self.nodes.append(helper.make_node("Split", ["logits", sizes], parts, name="by_choice", axis=-1))
+        chosen = [self.add("ArgMax", f"{part}_action", part, axis=-1, keepdims=1) for part in parts]
+        self.add("Concat", "action", *chosen, axis=-1)
+        self.outputs["action"] = ["n", len(choices)]
+
     def write(self, path: Path, facts: dict[str, Any], inputs: list[str]) -> None:
         import onnx
         from onnx import TensorProto, helper
@@ -171,7 +185,7 @@ class _Graph:
         graph = helper.make_graph(self.nodes, "policy", given, told, self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR)
         model.producer_name, model.producer_version = "kmyriad", version()
-        kept = {name: facts[name] for name in METADATA} | {"agents": facts.get("agents", 1)}
+        kept = {name: facts[name] for name in (*METADATA, "agent")} | {"agents": facts.get("agents", 1)}
         helper.set_model_props(model, {name: json.dumps(value) for name, value in kept.items()})
         onnx.checker.check_model(model, full_check=True)
         onnx.save_model(model, str(path))

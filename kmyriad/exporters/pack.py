@@ -10,7 +10,7 @@ from kmyriad.errors import UsageError
 from kmyriad.evaluation.evaluate import current_evaluation, summary
 from kmyriad.report.page import write_report
 from kmyriad.runs.checkpoints import checkpoint_path, newest_checkpoint
-from kmyriad.runs.files import check_name, os_errors, read_file
+from kmyriad.runs.files import check_name, encode_json, os_errors, read_file
 from kmyriad.runs.pack import LARGEST, SUFFIX, encode_pack, write_pack
 from kmyriad.runs.progress import say
 from kmyriad.runs.run import Run, open_run
@@ -46,14 +46,14 @@ def pack(
     check_name(path)
     newest = newest_checkpoint(run.checkpoints)
     if newest is None:
-        raise UsageError(f"{run.path} has no checkpoint yet; let it train for an iteration first")
+        raise UsageError(f"{run.given} has no checkpoint yet; let it train for an iteration first")
     facts = newest.content.facts
     if isinstance(run.config, PretrainConfig):
         evaluation = current_evaluation(run, threads, episodes)
         measures = summary(run, evaluation)
     else:
         measures = {name: value for name, value in run.last_row().items() if name in ("success", "return")}
-    names = ("config.json", "versions.json", "metrics.jsonl", "selection.json", "evaluation.safetensors")
+    names = ("config.json", "metrics.jsonl", "selection.json", "evaluation.safetensors")
     members = {name: _bytes(run.path / name) for name in names if (run.path / name).exists()}
     kept = {name: tensor for name, tensor in newest.content.tensors.items() if name.startswith(KEPT)}
     with tempfile.TemporaryDirectory() as temporary:
@@ -61,8 +61,10 @@ def pack(
         write_tensor_file(checkpoint, TensorFile(kept, facts))
         members[f"checkpoints/{checkpoint.name}"] = checkpoint.read_bytes()
         if page:
-            write_report([run], Path(temporary) / "report.html", episodes)
+            write_report([Run(run.path, Path(path.name))], Path(temporary) / "report.html", episodes)
             members["report.html"] = (Path(temporary) / "report.html").read_bytes()
+    versions = {name: value for name, value in run.versions.items() if name != "platform"}  # is nobody else's affair
+    members["versions.json"] = encode_json(Path("versions.json"), versions)
     members["README.md"] = card(run, facts, measures).encode()
     data = encode_pack(members)
     for name in FIRST_LEFT_OUT:

@@ -61,7 +61,7 @@ def open_source(run: Run, goal: tuple[float, ...] = (), goal_radius: float | Non
     config = run.config
     if isinstance(config, JumpstartConfig):
         if goal:
-            raise UsageError(f"{run.path} is a jump-start and has a goal of its own; leave the goal out")
+            raise UsageError(f"{run.given} is a jump-start and has a goal of its own; leave the goal out")
         goal, goal_radius = config.task.goal, config.task.goal_radius
     settings = environment_settings(run, goal, goal_radius)
     features = config.task.features if isinstance(config, JumpstartConfig) else config.world.features
@@ -75,6 +75,7 @@ def open_source(run: Run, goal: tuple[float, ...] = (), goal_radius: float | Non
         engine="serial",
     )
     replicas.close()
+    _check_actions(run, replicas.action_space)
     critic = _critic(run, population) if isinstance(config, JumpstartConfig) else None
     facts = {
         "format": FORMAT,
@@ -93,6 +94,16 @@ def open_source(run: Run, goal: tuple[float, ...] = (), goal_radius: float | Non
     return Source(run, population, critic, facts)
 
 
+def _check_actions(run: Run, space: gymnasium.Space[Any]) -> None:
+    """Refuse actions that others would have to arrange anew."""
+    is_plain = len(space.shape or ()) <= 1 and not np.any(getattr(space, "start", 0))
+    if not is_plain:
+        raise UsageError(
+            f"actions {space} of {run.env} are no plain vector of numbers or of indices from 0, and exports hold no"
+            " others; wrap the environment so that it takes such ones"
+        )
+
+
 def environment_settings(run: Run, goal: tuple[float, ...], goal_radius: float | None) -> dict[str, Any]:
     """What `gymnasium.make` takes to make the run's environment, with the goal in it."""
     horizon, settings = run.config.rollouts.horizon, dict(run.env_settings)
@@ -107,8 +118,6 @@ def environment_settings(run: Run, goal: tuple[float, ...], goal_radius: float |
 
 def portable(source: Source, agent: int) -> Portable:
     """One agent of a run."""
-    if source.population.actions.choices:
-        raise UsageError(f"{source.run.path} has policies of several choices at once, which no library here takes yet")
     policy, critic = source.population.agent(agent), source.critic
     facts = source.facts | policy_facts(policy) | {"agent": agent, "critic_hidden": None}
     facts |= {"activation": source.population.activation_name, "std_range": list(source.population.std_range)}
@@ -130,6 +139,7 @@ def policy_facts(policy: AgentPolicy) -> dict[str, Any]:
         "observation_size": layers[0].in_features,
         "actions": actions.size,
         "discrete": actions.is_discrete,
+        "choices": list(actions.choices),
         "clips": isinstance(actions, ClippedActions),
         "low": actions.low.tolist(),
         "high": actions.high.tolist(),
@@ -239,6 +249,7 @@ def _spaces(replicas: Replicas, population: Population) -> dict[str, Any]:
     """Spaces as plain JSON, with null for infinity, and names of the observation where the environment has any."""
     space = replicas.engine.observation_space
     facts: dict[str, Any] = {"observations": _named(replicas), "features": list(replicas.features)}
+    facts["binary"] = isinstance(replicas.action_space, gymnasium.spaces.MultiBinary)
     boxes = {"observation": space} | ({} if population.actions.is_discrete else {"action": replicas.action_space})
     for name, box in boxes.items():
         assert isinstance(box, gymnasium.spaces.Box)

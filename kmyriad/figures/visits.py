@@ -1,12 +1,14 @@
 """Where the agents go: a heat map each, and all of them in one map."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_rgba_array
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
@@ -65,6 +67,18 @@ def agent_heatmaps(
     gap = 0.05 if is_small else 0.1
     figure, panels = map_panels(count, columns, world, extent, width, above=0.17, below=BAR, gap=gap)
 
+    image = draw_densities(panels, places, world, extent)
+    for agent, axes in enumerate(panels):
+        _name(axes, agent, count, is_small)
+    area = "m²" if to_plane(world).units == ("m", "m") else "unit of area"
+    colour_bar(figure, image, f"share of the agent's states per {area}", LogLocator())
+    return figure
+
+
+def draw_densities(
+    panels: Sequence[Axes], places: Sequence[NDArray[np.floating]], world: Ground, extent: Extent
+) -> AxesImage:
+    """Draw in each panel how densely its points (n_i, 2) lie, in colours that all panels share; returns one image."""
     densities = [_density(points, extent, _cell_sides(world, extent)) for points in places]
     highest = max(float(density.max()) for density in densities)
     if highest == 0:
@@ -72,7 +86,7 @@ def agent_heatmaps(
     lowest = min(float(density[density > 0].min()) for density in densities if density.any())
     palest = max(min(10 ** math.floor(math.log10(lowest)), highest / 10), highest / 10**DECADES)
     norm = LogNorm(palest, highest, clip=True)
-    for agent, (axes, density) in enumerate(zip(panels, densities, strict=True)):
+    for axes, density in zip(panels, densities, strict=True):
         image = axes.imshow(
             np.ma.masked_equal(density, 0),
             extent=extent,
@@ -84,10 +98,7 @@ def agent_heatmaps(
             aspect=axes.get_aspect(),
         )
         axes.set(xlim=extent[:2], ylim=extent[2:])
-        _name(axes, agent, count, is_small)
-    area = "m²" if to_plane(world).units == ("m", "m") else "unit of area"
-    colour_bar(figure, image, f"share of the agent's states per {area}", LogLocator())
-    return figure
+    return image
 
 
 def visitation_map(

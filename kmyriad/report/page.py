@@ -83,7 +83,7 @@ def _name_apart(runs: Sequence[Run], sections: Sequence[dict[str, Any]]) -> None
     names = [section["name"] for section in sections]
     for run, section in zip(runs, sections, strict=True):
         if names.count(section["name"]) > 1:
-            section["name"] = str(run.path)
+            section["name"] = str(run.given)
 
 
 def _add_videos(runs: Sequence[Run], sections: Sequence[dict[str, Any]], out: Path) -> None:

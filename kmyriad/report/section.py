@@ -59,7 +59,7 @@ def _population(run: Run, rows: list[dict[str, Any]], episodes: int | None, miss
     if plane is None:
         return section
     paths = attempt("map", lambda: _paths(evaluation, plane), missing) or {}
-    return section | paths | {"command": f"kmyriad jumpstart {shell_path(run.path)} --goal"}
+    return section | paths | {"command": f"kmyriad jumpstart {shell_path(run.given)} --goal"}
 
 
 def _jumpstart(run: Run, rows: list[dict[str, Any]], missing: list[str]) -> dict[str, Any]:

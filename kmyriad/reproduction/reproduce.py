@@ -1,130 +1,165 @@
 """`kmyriad reproduce`: train what the figures need, measure it, judge the claims, and write all of it to a folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from kmyriad.errors import UsageError, nearest_name
-from kmyriad.evaluation.evaluate import world_of
 from kmyriad.evaluation.statistics import mean_of
-from kmyriad.figures import learning_curves, save, visitation_map
-from kmyriad.reproduction.measures import Numbers, evaluation_of, facts_of, finished
+from kmyriad.reproduction.commits import commits_of, note_commits
+from kmyriad.reproduction.draw import draw
+from kmyriad.reproduction.measures import Numbers, facts_of
 from kmyriad.reproduction.page import page_of
-from kmyriad.reproduction.plan import (
-    AGENTS,
-    SIZES,
-    Method,
-    Size,
-    budget_run,
-    plan_of,
-    run_name,
-    targets_of,
-)
-from kmyriad.reproduction.verdicts import BUDGETS, CLAIMS, WORLDS
+from kmyriad.reproduction.plan import SIZES, TARGETS, Method, Size, narrowed, plan_of, targets_of
+from kmyriad.reproduction.verdicts import CLAIMS, Claim, Outcome
 from kmyriad.runs.files import os_errors, write_atomically, write_json
-from kmyriad.runs.run import version
-from kmyriad.sweeps.sweep import sweep
+from kmyriad.runs.progress import say
+from kmyriad.runs.run import Run, version
+from kmyriad.sweeps.plan import Plan
+from kmyriad.sweeps.sweep import Place, is_done, steps_of, sweep
+
+RATE = 6_000
+"""Environment steps per second on one core that plans are reckoned with before any run has told its own."""
 
 
 def reproduce(
     targets: Sequence[str] | str,
     *,
     size: Size = "quick",
-    method: Method = "paper",
+    method: Method = "ours",
     out: str | Path | None = None,
+    only: Sequence[str] = (),
+    on: Place = "processes",
     processes: int | None = None,
 ) -> Path:
     """Repeat figures and tables of the paper and judge its claims; returns the page. Same as `kmyriad reproduce`.
 
-    Call it again to go on: finished runs are left alone, and runs that several targets need are trained once.
+    Call it again to go on: finished runs are left alone, and runs that several targets need are trained once. Figures
+    and verdicts are of all runs in the folder, also of those that were asked for before.
 
     Args:
-        targets: "entropy-curves", "budget", "kl-table", "diversity", "long-run", "heatmaps", or "all".
-        size: "quick" (minutes, too small to judge by), "desk" (hours) or "paper" (as printed).
-        method: the paper's, or ours.
+        targets: "entropy-curves", "budget", "kl-table", "diversity", "success-rates", "long-run", "goal-regions",
+            "goal-maps", "heatmaps", "point-maze", or "all".
+        size: "quick" (minutes, too small to judge by), "desk" (hours to days) or "paper" (Tables 2 and 3).
+        method: "ours", or "paper", which has nothing of ours in it.
         out: the folder; by default `reproduction/<size>-<method>`.
-        processes: runs at a time; by default one per core.
+        only: names of runs to train now, with * for any part, such as "ant-empty-*-seed-0"; none: all.
+        on: where runs are trained: "processes" of this machine, "slurm" or "ray".
+        processes: runs at a time; by default one per core, and no limit on a cluster.
     """
+    names, plan, out = planned(targets, size, method, out, only)
+    commits = out / "commits.json"
+    note_commits(commits, _steps(plan))
+    sweep(plan, on=on, processes=processes)
+    note_commits(commits, _steps(plan))
+    say("measuring fresh episodes, and drawing")
+    facts = facts_of(plan.folder, size, method)
+    pictures = draw(_complete(names, size, method, plan.folder), plan.folder, size, out / "figures")
+    about = {
+        "command": _command(names, size, method),
+        "size": size,
+        "method": method,
+        "seeds": [*SIZES[size].seeds],
+        "steps_of_a_population": SIZES[size].total_steps,
+        "steps_of_a_jump_start": SIZES[size].goal_steps,
+        "version": version(),
+        "judges": size != "quick",
+    }
+    verdicts = [verdict_of(claim, facts, size) | provenance(claim, size, method, commits) for claim in CLAIMS]
+    tables = tables_of(facts)
+    write_json(out / "verdicts.json", {**about, "claims": verdicts})
+    write_json(out / "tables.json", {**about, "measures": tables})
+    with os_errors(f"write the page in {out}", "choose another --out"):
+        write_atomically(out / "index.html", page_of(about, verdicts, tables, pictures).encode())
+    return out / "index.html"
+
+
+def planned(
+    targets: Sequence[str] | str, size: Size, method: Method, out: str | Path | None, only: Sequence[str] = ()
+) -> tuple[list[str], Plan, Path]:
+    """The targets by name, the plan of their runs, and the folder of it all."""
     names = targets_of([targets] if isinstance(targets, str) else targets)
     for what, asked, known in (("size", size, get_args(Size)), ("method", method, get_args(Method))):
         if asked not in known:
             raise UsageError(f"unknown {what} {asked!r}{nearest_name(str(asked), known)}")
-    out = Path("reproduction") / f"{size}-{method}" if out is None else Path(out)
-    plan = plan_of(names, size, method, out / "runs")
-    sweep(plan, processes=processes)
-    facts = facts_of(plan.folder, size)
-    verdicts = verdicts_of(facts)
-    pictures = draw(names, plan.folder, size, out / "figures")
-    about = {
-        "command": f"kmyriad reproduce {' '.join(names)} --size {size} --method {method}",
-        "size": size,
-        "method": method,
-        "seeds": [*SIZES[size].seeds],
-        "steps_of_a_run": SIZES[size].total_steps,
-        "version": version(),
-        "judges": size != "quick",
+    folder = Path("reproduction") / f"{size}-{method}" if out is None else Path(out)
+    return names, narrowed(plan_of(names, size, method, folder / "runs"), only), folder
+
+
+def _complete(names: Sequence[str], size: Size, method: Method, folder: Path) -> list[str]:
+    """The targets asked for, and those whose runs were all trained before."""
+    return [
+        target
+        for target in TARGETS
+        if target in names
+        or all(is_done(job, folder / job.name) for job in plan_of([target], size, method, folder).jobs)
+    ]
+
+
+def _steps(plan: Plan) -> dict[str, int]:
+    """That each run has made by now."""
+    return {job.name: steps_of(job, plan.folder / job.name).done for job in plan.jobs}
+
+
+def cost_of(plan: Plan, processes: int) -> list[str]:
+    """A line for every run with its steps, and what those that are left come to, at the rate of those there are."""
+    made = _steps(plan)
+    rates = [Run(plan.folder / name).last_row().get("steps_per_second") for name, steps in made.items() if steps]
+    rate = mean_of([one for one in rates if one]).mean if any(rates) else RATE
+    lines, left = [], 0
+    for job in plan.jobs:
+        steps = max(0, job.config.run.total_steps - made[job.name])
+        left += steps
+        lines.append(f"{job.name}  {steps:,} steps  {f'{steps / rate / 3600:.2f} h' if steps else 'done'}")
+    hours = left / rate / processes / 3600
+    return [
+        *lines,
+        f"{len(lines)} runs, {left:,} steps left: about {hours:.1f} h, {processes} at a time with {rate:,.0f} steps/s"
+        " each; measuring fresh episodes comes on top",
+    ]
+
+
+def verdict_of(claim: Claim, facts: Numbers, size: Size) -> dict[str, Any]:
+    """What was found about a claim, plain JSON. Runs of size quick judge nothing, whatever their numbers are."""
+    found = claim.judge(facts)
+    outcome = found.outcome
+    if size == "quick" and outcome != Outcome.NOT_RUN:
+        outcome = Outcome.TOO_SMALL
+    told = {name: getattr(claim, name) for name in ("number", "claim", "paper", "rule", "target")}
+    return told | {"ours": found.ours, "verdict": str(outcome)}
+
+
+def provenance(claim: Claim, size: Size, method: Method, commits: Path) -> dict[str, Any]:
+    """How to judge a claim again: command, seeds, runs, steps and about how long that is, and commits that did it."""
+    jobs = plan_of([claim.target], size, method, Path("runs")).jobs if claim.target else []
+    steps = sum(job.config.run.total_steps for job in jobs)
+    return {
+        "command": _command([claim.target or "goal-maps"], size, method),
+        "seeds": sorted({job.config.run.seed for job in jobs}),
+        "runs": len(jobs),
+        "env_steps": steps,
+        "hours": round(steps / RATE / 3600, 2),
+        "commit": commits_of(commits, [job.name for job in jobs]),
     }
-    write_json(out / "verdicts.json", {**about, "claims": verdicts})
-    write_json(out / "tables.json", {**about, "measures": tables_of(facts)})
-    with os_errors(f"write the page in {out}", "choose another --out"):
-        write_atomically(out / "index.html", page_of(about, verdicts, tables_of(facts), pictures).encode())
-    return out / "index.html"
-
-
-def verdicts_of(facts: Numbers) -> list[dict[str, Any]]:
-    """One row per claim, plain JSON."""
-    rows = []
-    for claim in CLAIMS:
-        found = claim.judge(facts)
-        rows.append(
-            {name: getattr(claim, name) for name in ("number", "claim", "paper", "rule", "target")}
-            | {"ours": found.ours, "verdict": str(found.outcome)}
-        )
-    return rows
 
 
 def tables_of(facts: Numbers) -> dict[str, Any]:
     """Mean, half the 95 % interval and the values by seed of every measure."""
+    facts = facts | above_floor(facts)
     return {name: {**vars(mean_of([*each.values()])), "by_seed": each} for name, each in sorted(facts.items())}
 
 
-def draw(targets: Sequence[str], folder: Path, size: Size, out: Path) -> dict[str, Path]:
-    """The figures of those targets that have one, as PNG by their titles."""
-    seeds, drawn = SIZES[size].seeds, {}
-
-    def rows(names: Sequence[str]) -> list[list[dict[str, Any]]]:
-        return [run.metrics() for name in names if (run := finished(folder / name)) is not None]
-
-    def keep(title: str, name: str, figure: Any) -> None:
-        drawn[title] = save(figure, out / name)[0]
-
-    if "entropy-curves" in targets:
-        worlds = {
-            world: {_agents(m): rows([run_name(world, m, seed) for seed in seeds]) for m in AGENTS} for world in WORLDS
-        }
-        keep("Entropy over updates", "entropy-curves", learning_curves(worlds, x="iteration"))
-        keep("Entropy over environment steps", "entropy-curves-steps", learning_curves(worlds))
-    if "long-run" in targets:
-        long = {_agents(m): rows([run_name("ant-empty", m, seed, "long") for seed in seeds]) for m in AGENTS}
-        keep("The long run", "long-run", learning_curves({"ant-empty": long}, x="iteration"))
-    if "budget" in targets:
-        by_budget = {
-            f"{budget / 2:g} x the trajectories": rows([budget_run(size, budget, seed) for seed in seeds])
-            for budget in BUDGETS
-        }
-        keep("Entropy by budget, equal updates", "budget", learning_curves({"ant-empty": by_budget}, x="iteration"))
-        keep("Entropy by budget, equal steps", "budget-steps", learning_curves({"ant-empty": by_budget}))
-    maps = [("ant-empty", 10)] if "diversity" in targets else []
-    maps += [(world, agents) for world in WORLDS for agents in AGENTS] if "heatmaps" in targets else []
-    for world, agents in dict.fromkeys(maps):
-        run = finished(folder / run_name(world, agents, seeds[0]))
-        ground = None if run is None else world_of(run)
-        if run is not None and ground is not None:
-            visits = evaluation_of(run, size).visits
-            figure = visitation_map(visits.xy, ground, visits.valid)
-            keep(f"Where {_agents(agents)} went in {world}", f"map-{world}-{agents}", figure)
-    return drawn
+def above_floor(facts: Mapping[str, Mapping[int, float]]) -> Numbers:
+    """What the KL between agents has above its floor."""
+    found: Numbers = {}
+    for name, each in facts.items():
+        kind, _, of = name.partition("/")
+        floors = facts.get(f"kl_floor/{of}", {})
+        if kind == "kl" and floors:
+            found[f"kl_above_floor/{of}"] = {seed: each[seed] - floors[seed] for seed in each if seed in floors}
+    return found
 
 
-def _agents(count: int) -> str:
-    return "1 agent" if count == 1 else f"{count} agents"
+def _command(names: Sequence[str], size: Size, method: Method) -> str:
+    targets = "all" if len(names) == len(TARGETS) else " ".join(names)
+    return f"kmyriad reproduce {targets} --size {size} --method {method}"

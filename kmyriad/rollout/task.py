@@ -7,7 +7,7 @@ from kmyriad.config import Engine, JumpstartConfig
 from kmyriad.envs import WORLDS, short_name
 from kmyriad.envs.engines import GoalPoint
 from kmyriad.errors import UsageError
-from kmyriad.processes import Share
+from kmyriad.processes import Share, device_here
 from kmyriad.rollout.replicas import Replicas, make_replicas
 
 
@@ -25,6 +25,8 @@ class Task:
     features: tuple[str, ...] = ()
     """That were explored; empty for the environment's default."""
     engine: Engine = "auto"
+    device: str = "cpu"
+    """Of engines that can live on one."""
 
     def __post_init__(self) -> None:
         if short_name(self.env) in WORLDS and not self.goal:
@@ -36,7 +38,6 @@ class Task:
         threads: int | None = None,
         *,
         ends_at_goal: bool = False,
-        device: str = "cpu",
         share: Share | None = None,
     ) -> Replicas:
         """`count` copies of the environment with the goal in it, or this process's share of them."""
@@ -49,7 +50,7 @@ class Task:
             goal=GoalPoint(self.goal, self.goal_names, self.goal_radius, ends_at_goal) if self.goal else None,
             threads=threads,
             engine=self.engine,
-            device=device,
+            device=self.device,
             share=share,
         )
 
@@ -66,4 +67,5 @@ def task_of(config: JumpstartConfig) -> Task:
         task.goal_names,
         task.features,
         task.engine,
+        device_here(config.run.device),
     )

@@ -402,10 +402,17 @@ def _population(path: Path, foreign: Foreign, observation_size: int, actions: Ac
 def _with_log_std(foreign: Foreign, actions: ActionSpec) -> list[tuple[Tensor, Tensor]]:
     """The layers, the last of which gives log-deviations too: constant ones where all states have the same."""
     *others, (weight, bias) = foreign.layers
+    if {*actions.choices} == {2} and len(bias) == len(actions.choices):  # bits of Stable-Baselines3: how likely is a 1
+        return [*others, (_with_zeros(weight), _with_zeros(bias))]
     if actions.is_discrete or foreign.log_std is None:
         return foreign.layers
     log_std = foreign.log_std.flatten().float().expand(len(bias))
     return [*others, (torch.cat([weight, torch.zeros_like(weight)]), torch.cat([bias, log_std]))]
+
+
+def _with_zeros(ones: Tensor) -> Tensor:
+    """(b, ...) to (2b, ...): nought before each."""
+    return torch.stack([torch.zeros_like(ones), ones], dim=1).flatten(0, 1)
 
 
 def _folded(layer: tuple[Tensor, Tensor], inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

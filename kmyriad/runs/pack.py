@@ -85,7 +85,8 @@ def _read_members(path: Path, archive: zipfile.ZipFile) -> dict[str, bytes]:
     members: dict[str, bytes] = {}
     left = LARGEST_UNPACKED
     for entry in archive.infolist():
-        if not _is_known(entry.filename) or entry.filename in members:
+        plainly_packed = entry.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+        if not plainly_packed or not _is_known(entry.filename) or entry.filename in members:
             raise UsageError(
                 f"{path} is no packed run: it holds {entry.filename[:80]!r}; make one with: kmyriad pack RUN"
             )

@@ -54,13 +54,23 @@ class Run:
         """The folder's own name."""
         return self.path.resolve().name
 
+    @property
+    def given(self) -> Path:
+        """By what commands name it: its folder, or the file that it came packed in."""
+        return self.file or self.path
+
+    @property
+    def outputs(self) -> Path:
+        """Where numbers and videos of it go: into its folder; of a packed run into a new one where one works."""
+        return self.path if self.file is None else Path(self.name)
+
     @cached_property
     def config(self) -> PretrainConfig | JumpstartConfig:
         """The settings, all of them checked."""
         try:
             return config_from_json(read_json(self.config_path))
         except UsageError as error:
-            raise UsageError(f"{self.path} cannot be opened: {error}") from error
+            raise UsageError(f"{self.given} cannot be opened: {error}") from error
 
     @property
     def command(self) -> str:
@@ -170,13 +180,21 @@ def replace_config(run: Run, config: PretrainConfig | JumpstartConfig) -> None:
     run.__dict__.pop("config", None)
 
 
-def open_run(path: "str | Path | Run") -> Run:
-    """The run in folder `path`, or packed in the file `path`."""
+def open_run(path: "str | Path | Run", *, trusted: bool = False) -> Run:
+    """The run in folder `path`, or packed in the file `path`.
+
+    A packed run is somebody else's. If its environment is a function or in a module, to make it is to run what its
+    settings name, whatever that is: only where it is `trusted` does such a file open.
+    """
     if isinstance(path, Run):
         return path
     if os.path.isfile(path):
         run = Run(unpacked(Path(path)), Path(path))
-        _ = run.config
+        if ":" in run.env and not trusted:
+            raise UsageError(
+                f"{path} has the environment {run.env[:80]!r}, which is code that its settings choose; if you trust the"
+                " file, unzip it and name the folder, or use km.open_run(file, trusted=True)"
+            )
         return run
     if not os.path.isdir(path):  # Path.is_dir raises where a folder above cannot be entered
         raise UsageError(f"there is no run folder {path}; check the name")

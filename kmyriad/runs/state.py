@@ -12,6 +12,7 @@ from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
 from kmyriad.rollout.collect import Segment, Visits
 from kmyriad.rollout.replicas import Replicas
+from kmyriad.runs.architecture import check_architecture
 from kmyriad.runs.checkpoints import checkpoint_path, newest_checkpoint
 from kmyriad.runs.run import Run, open_run
 from kmyriad.runs.tensor_file import CheckpointError, TensorFile, read_tensor_file, write_tensor_file
@@ -100,7 +101,7 @@ def adam(groups: list[dict[str, Any]], device: torch.device, rate: float = 1e-3)
 
 def load_population(run: Run | str | Path, iteration: int | None = None) -> Population:
     """The population of a run as its newest good checkpoint has it, or that of `iteration`."""
-    run = open_run(run)
+    run = open_run(run, trusted=True)  # nothing is made from its settings
     if iteration is None:
         return load_newest(run)[0]
     return _population(run, read_tensor_file(checkpoint_path(run.checkpoints, iteration)))
@@ -149,10 +150,12 @@ def visits_from(path: Path) -> tuple[Visits, dict[str, Any]]:
 
 
 def _population(run: Run, checkpoint: TensorFile) -> Population:
+    tensors = _under("population", checkpoint)
     try:
+        check_architecture(checkpoint.facts["architecture"], tensors)
         population = Population.build(checkpoint.facts["architecture"])
-        population.load_state_dict(_under("population", checkpoint))
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        population.load_state_dict(tensors)
+    except (AttributeError, KeyError, RuntimeError, TypeError, UsageError, ValueError) as error:
         raise CheckpointError(
             f"the policies in {run.path} do not fit this version of kmyriad; use the one that its versions.json names,"
             " or train them again"

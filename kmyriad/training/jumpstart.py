@@ -78,7 +78,7 @@ def jumpstart(
 def jumpstart_config(source: str | Path | Run, preset: str, settings: Mapping[str, Any]) -> JumpstartConfig:
     """The preset for an initial policy, with `settings` by their own names on top."""
     base = jumpstart_preset(preset, settings.get("init", "best"))
-    told: dict[str, Any] = {"source": str((source.file or source.path) if isinstance(source, Run) else source)}
+    told: dict[str, Any] = {"source": str(source.given if isinstance(source, Run) else source)}
     if isinstance(settings.get("goal"), Mapping):
         told |= named_goal(settings["goal"])
     return with_settings(base, {**settings, **told})
@@ -116,7 +116,7 @@ def _fine_tune(config: JumpstartConfig, device: torch.device, out: str | Path | 
             )
     else:
         state = initial_state(config, load_population(run), device=device)
-    replicas = training_replicas(config, device)
+    replicas = training_replicas(config)
     try:
         if not resume:
             run = begin(config, out)
@@ -132,14 +132,13 @@ def _fine_tune(config: JumpstartConfig, device: torch.device, out: str | Path | 
     return run
 
 
-def training_replicas(config: JumpstartConfig, device: torch.device) -> Replicas:
+def training_replicas(config: JumpstartConfig) -> Replicas:
     """Those of this process, with the task in them."""
     rollouts = config.rollouts
     return task_of(config).replicas(
         rollouts.replicas,
         threads(config.run.threads),
         ends_at_goal=config.stops_at_goal,
-        device=str(device),
         share=Share.here(rollouts.agents, rollouts.per_agent),
     )
 
@@ -315,7 +314,7 @@ def practise(config: JumpstartConfig, population: Population) -> int:
     say(f"{population.agents} random agents practise for {steps:,} steps before the best is chosen")
     device = find_device(config.run.device)
     state = initial_state(practice, population, device=device)
-    replicas = training_replicas(practice, device)
+    replicas = training_replicas(practice)
     try:
         ppo(practice, replicas, state)
     finally:

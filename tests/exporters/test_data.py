@@ -32,6 +32,7 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     untrained_run(folder / "maze", CASES["the paper's"])
     untrained_run(folder / "discrete", CASES["discrete"])
+    untrained_run(folder / "choices", CASES["discrete, two choices"])
     return folder
 
 
@@ -106,14 +107,15 @@ def test_formats_hold_the_same(runs, tmp_path, monkeypatch):
     env.close()
 
 
+@pytest.mark.parametrize("kind", ["discrete", "choices"])
 @pytest.mark.parametrize("to", ["npz", "parquet", "minari"])
-def test_discrete_actions_and_rewards_of_ones_own(to, runs, tmp_path):
+def test_discrete_actions_and_rewards_of_ones_own(to, kind, runs, tmp_path):
     pytest.importorskip({"npz": "numpy", "parquet": "pyarrow"}.get(to, to))
-    folder = km.export(runs / "discrete", to, tmp_path / to, episodes=6, threads=1)
+    folder = km.export(runs / kind, to, tmp_path / to, episodes=6, threads=1)
     assert "rewards for its own" in (folder / "README.md").read_text()
     if to == "npz":
         steps = steps_of(folder)
-        assert steps["action"].ndim == 1
+        assert steps["action"].shape[1:] == (() if kind == "discrete" else (2,))
         assert steps["reward"].any()
 
 

@@ -43,6 +43,12 @@ def exported(run, to, folder, **settings):
     return path, reference
 
 
+def taken(run, reference):
+    """Sampled actions as libraries take them: raw ones, or indices."""
+    actions = km.load_population(run).actions
+    return actions.squash(reference["raw"]) if actions.is_discrete else reference["raw"]
+
+
 def test_the_reference_is_what_the_population_does(runs, tmp_path):
     """And not what the exporter made of it."""
     for name, run in runs.items():
@@ -61,7 +67,7 @@ def test_the_reference_is_what_the_population_does(runs, tmp_path):
 @pytest.mark.parametrize("case", CASES)
 def test_plain_torch_and_cleanrl(runs, case, tmp_path):
     folder, reference = exported(runs[case], "cleanrl", tmp_path)
-    raw = reference["raw"].argmax(-1) if "discrete" in case else reference["raw"]
+    raw = taken(runs[case], reference)
     with carried_module(folder, "ppo") as ppo, torch.no_grad():
         agent = ppo.Agent(folder)
         action, log_prob, entropy, value = agent.get_action_and_value(reference["observations"], raw)
@@ -70,7 +76,7 @@ def test_plain_torch_and_cleanrl(runs, case, tmp_path):
         assert (action.shape, entropy.shape, value.shape) == (raw.shape, (1000,), (1000, 1))
 
 
-@pytest.mark.parametrize("case", ["mirrors and turns", "discrete"])
+@pytest.mark.parametrize("case", ["mirrors and turns", "discrete", "discrete, two choices"])
 def test_a_torch_program_needs_no_code_of_ours(runs, case, tmp_path):
     folder, reference = exported(runs[case], "torch", tmp_path)
     program = torch.export.load(folder / "policy.pt2").module()
@@ -110,13 +116,16 @@ def test_all_agents_in_one_onnx_file(runs, case, tmp_path):
     population = km.load_population(runs[case])
     seen = load_file(folder / "reference.safetensors")["observations"]
     agents = torch.arange(len(seen)) % population.agents  # another one in every row
-    (action,) = session.run(["action"], {"observation": seen.numpy(), "agent": agents.numpy()})
+    names = ["logits"] if population.actions.is_discrete else ["mean", "log_std"]
+    *told, action = session.run([*names, "action"], {"observation": seen.numpy(), "agent": agents.numpy()})
     for agent in range(population.agents):
         rows = agents == agent
         with torch.no_grad():
             policy = population.agent(agent)(seen[rows])
         middle = policy.logits if population.actions.is_discrete else policy.mean
         assert close(population.actions.squash(middle), action[rows.numpy()])
+        for name, one in zip(names, told, strict=True):
+            assert close(getattr(policy, name), one[rows.numpy()])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -124,7 +133,7 @@ def test_sb3_ppo(runs, case, tmp_path):
     sb3 = pytest.importorskip("stable_baselines3")
     folder, reference = exported(runs[case], "sb3-ppo", tmp_path)
     seen = reference["observations"]
-    raw = reference["raw"].argmax(-1) if "discrete" in case else reference["raw"]
+    raw = taken(runs[case], reference)
     with carried_module(folder, "sb3"):
         model = sb3.PPO.load(folder / "ppo.zip")
         model.save(folder / "again.zip")
@@ -132,7 +141,7 @@ def test_sb3_ppo(runs, case, tmp_path):
             actions, _ = one.predict(seen.numpy(), deterministic=True)
             assert close(actions, reference["actions"])
             with torch.no_grad():
-                _, log_prob, _ = one.policy.evaluate_actions(seen, raw)
+                _, log_prob, _ = one.policy.evaluate_actions(seen, raw.float() if "bits" in case else raw)
             assert close(log_prob, reference["log_prob"])
 
 
@@ -180,7 +189,7 @@ def test_rsl_rl(runs, case, tmp_path):
 def test_skrl(runs, case, tmp_path):
     pytest.importorskip("skrl")
     folder, reference = exported(runs[case], "skrl", tmp_path)
-    raw = reference["raw"].argmax(-1) if "discrete" in case else reference["raw"]
+    raw = taken(runs[case], reference)
     with carried_module(folder, "skrl") as skrl:
         agent = skrl.make_agent(folder)
         for parameter in agent.policy.parameters():

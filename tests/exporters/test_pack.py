@@ -10,9 +10,11 @@ import torch
 
 import kmyriad as km
 from kmyriad import cli
+from kmyriad.config import with_settings
 from kmyriad.runs import pack as packing
 from kmyriad.runs.pack import LARGEST, encode_pack, read_pack
 from kmyriad.runs.run import append_metrics
+from kmyriad.runs.tensor_file import TensorFile, read_tensor_file, write_tensor_file
 from tests.exporters.untrained import CASES, untrained_jumpstart, untrained_run
 
 GOAL = (1.0, -2.0)
@@ -141,6 +143,97 @@ def test_hostile_files_are_one_sentence(members, tmp_path, monkeypatch):
         refused(file, zipped([("config.json", config), (checkpoint, members[checkpoint])]))
     for weights in (b"", b"\x80\x04K\x01.", members[checkpoint][:-1], members[checkpoint].replace(b"a", b"b", 1)):
         refused(file, zipped([("config.json", members["config.json"]), (checkpoint, weights)]))
+
+
+def forged(members, **changes):
+    """The same run with other settings of its world."""
+    config = json.loads(members["config.json"])
+    config["world"] |= {"features": [], "feature_scale": []} | changes
+    return encode_pack(members | {"config.json": json.dumps(config).encode()})
+
+
+@pytest.mark.parametrize(
+    ("env", "settings"),
+    [("os:system", {"command": "touch evil"}), ("subprocess:getoutput", {"cmd": "touch evil"})],
+)
+def test_a_file_does_not_choose_what_is_run(members, env, settings, tmp_path, monkeypatch):
+    """An environment can be any function of any module, and its settings what it is called with."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "file.kmyriad"
+    file.write_bytes(forged(members, env=env, env_settings=settings))
+    for use in (
+        lambda: km.open_run(file),
+        lambda: km.evaluate(file, 4),
+        lambda: km.select(file, GOAL),
+        lambda: km.jumpstart(file, goal=GOAL, out=tmp_path / "run"),
+        lambda: km.export(file, "cleanrl", tmp_path / "out", agent=0),
+        lambda: km.pack(file, tmp_path / "again"),
+        lambda: km.write_report([file], tmp_path / "page.html"),
+    ):
+        with pytest.raises(km.UsageError, match=f"has the environment '{env}', which is code") as caught:
+            use()
+        assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["file.kmyriad"]
+    assert km.load_population(file).agents == 4  # which makes no environment
+    assert km.open_run(file, trusted=True).env == env
+
+
+def test_ones_own_environment_opens_where_it_is_trusted(tmp_path):
+    run = untrained_run(tmp_path / "run", with_settings(CASES["own range"], {"env": "tests.walk_env:Walk"}))
+    file = km.pack(run, tmp_path / "walk.kmyriad", page=False, episodes=4, threads=1)
+    with pytest.raises(km.UsageError, match="unzip it and name the folder"):
+        km.evaluate(file, 4)
+    assert km.evaluate(km.open_run(file, trusted=True), 4, threads=1).visits.valid.shape[0] == 2
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(tmp_path / "unzipped")
+    assert km.evaluate(tmp_path / "unzipped", 4, threads=1).visits.valid.shape[0] == 2
+
+
+def test_policies_of_another_shape_than_told_are_one_sentence(members, tmp_path):
+    """With right checksums: whoever forges a file computes them."""
+    (name,) = [name for name in members if name.startswith("checkpoints/")]
+    (tmp_path / "good").write_bytes(members[name])
+    good = read_tensor_file(tmp_path / "good")
+    architecture = good.facts["architecture"]
+    wrongs = [None, -1, 0, 3, 10**9, 10**18, 1.5, "x", [], [-1], [10**9], {}, True]
+    changes = [{key: wrong} for key in architecture for wrong in wrongs if wrong != architecture[key]]
+    said = []
+    for change in changes:
+        told = good.facts | {"architecture": architecture | change}
+        write_tensor_file(tmp_path / "forged", TensorFile(good.tensors, told))
+        data = encode_pack(members | {name: (tmp_path / "forged").read_bytes()})
+        (tmp_path / "file").write_bytes(data)
+        try:
+            km.load_population(tmp_path / "file")(torch.zeros(4, 1, 4))
+        except km.UsageError as error:
+            said.append(str(error))
+    assert not [sentence for sentence in said if "\n" in sentence]
+    assert len(changes) - len(said) < 8  # harmless: the rate of codes that there are none of, and the like
+
+
+@pytest.mark.parametrize("how", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_ways_to_compress_are_refused(members, how, tmp_path):
+    """Which pack never uses, and which take any memory to undo."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", how) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    assert "it holds" in refused(tmp_path / "file", buffer.getvalue())
+
+
+def test_what_is_written_about_a_packed_run_stays(runs, tmp_path, monkeypatch, capsys):
+    """Its own folder is a temporary one."""
+    monkeypatch.chdir(tmp_path)
+    cli.main(["evaluate", str(runs / "maze.kmyriad"), "--episodes", "4", "--threads", "1"])
+    told = capsys.readouterr().err
+    assert f"episodes of {runs / 'maze.kmyriad'}" in told
+    assert "wrote maze/evaluation.json" in told
+    assert json.loads((tmp_path / "maze/evaluation.json").read_text())["agents"] == 4
+
+
+def test_the_page_in_a_file_names_the_file(members):
+    assert b"kmyriad jumpstart maze.kmyriad --goal" in members["report.html"]
+    assert "platform" not in json.loads(members["versions.json"])
 
 
 def test_damaged_files_are_one_sentence(runs, tmp_path):

@@ -26,6 +26,8 @@ CASES = {
     "discrete, as it is": with_settings(
         PretrainConfig(), {"env": walk_env.DISCRETE, "agents": 2, "normalise_observations": False, **SMALL}
     ),
+    "discrete, two choices": with_settings(PretrainConfig(), {"env": walk_env.CHOICES, "agents": 2, **SMALL}),
+    "discrete, bits": with_settings(PretrainConfig(), {"env": walk_env.BITS, "agents": 2, **SMALL}),
 }
 """With and without normaliser, mirrors, turns and layers of one's own."""
 

@@ -56,6 +56,10 @@ def steps(one, ten, fifty, same_rate):
     return {f"steps/ant-empty/{name}": near(mean) for name, mean in means.items()}
 
 
+def weighted(value, gradient):
+    return {"weighted/value": {0: value}, "weighted/gradient": {0: gradient}}
+
+
 def opposite(right, left):
     return {"opposite/top-right": dict(enumerate(right)), "opposite/top-left": dict(enumerate(left))}
 
@@ -72,9 +76,13 @@ CONFIRMED, REFUTED, UNDECIDED = Outcome.CONFIRMED, Outcome.REFUTED, Outcome.UNDE
         (2, entropies(_1=5, _10=4.9, _50=3), CONFIRMED),
         (2, entropies(_1=5, _10=4, _50=3), REFUTED),
         (2, entropies(_1=5, _50=3) | {"entropy/ant-empty/10": near(4.75, apart=0.2)}, UNDECIDED),
+        (2, entropies(_1=5, _10=4.9) | {"entropy/ant-empty/50": near(4.6, apart=0.5)}, UNDECIDED),  # a third of what?
+        (2, entropies(_1=5, _10=4.9, _50=4.9), REFUTED),
         (3, steps(1, 2, 3, 3), CONFIRMED),
         (3, steps(3, 2, 1, 1), REFUTED),
         (3, steps(1, 2, 3, 2), UNDECIDED),
+        (3, steps(2, 1, 3, 3), UNDECIDED),  # ten are faster than one, yet fifty are slower
+        (3, steps(1, 2, 3, 1.5), REFUTED),  # slower only for another rate
         (4, entropies(_1=3, _10=4, _50=5), CONFIRMED),
         (4, entropies(_1=5, _10=4, _50=3), REFUTED),
         (4, entropies(_1=5, _10=4, _50=5), UNDECIDED),
@@ -85,12 +93,14 @@ CONFIRMED, REFUTED, UNDECIDED = Outcome.CONFIRMED, Outcome.REFUTED, Outcome.UNDE
         (6, kl(1.0, 0.5), REFUTED),
         (6, kl(0.5, 0.5), UNDECIDED),
         (6, kl(0.5, 1.0, floor=0.6), UNDECIDED),
+        (6, kl(0.5, 1.0) | {f"kl_floor/{world}/50": near(0.7) for world in WORLDS}, REFUTED),  # the floor alone grew
         (7, success(0.6, 0.3, 0.1, "early"), CONFIRMED),
         (7, success(0.3, 0.6, 0.1, "early"), REFUTED),
         (7, success(0.6, 0.1, 0.1, "early"), UNDECIDED),
         (8, success(0.8, 0.8, 0, "final"), CONFIRMED),
         (8, success(0.9, 0.5, 0, "final"), REFUTED),
         (8, success(0.6, 0.8, 0, "final"), UNDECIDED),
+        (8, success(0.02, 0.02, 0, "final"), UNDECIDED),  # level, as neither has learned
         (9, success(0.9, 0.8, 0.1, "final"), CONFIRMED),
         (9, success(0.9, 0.1, 0.5, "final"), REFUTED),
         (9, success(0.9, 0.1, 0.1, "final"), UNDECIDED),
@@ -107,8 +117,9 @@ CONFIRMED, REFUTED, UNDECIDED = Outcome.CONFIRMED, Outcome.REFUTED, Outcome.UNDE
         (14, {"accuracy/10": near(0.7)}, CONFIRMED),
         (14, {"accuracy/10": near(0.1)}, REFUTED),
         (14, {"accuracy/10": near(0.2)}, UNDECIDED),
-        (15, {"weighted_error": {0: 1e-8}}, CONFIRMED),
-        (15, {"weighted_error": {0: 0.1}}, REFUTED),
+        (15, weighted(1e-8, 1e-7), CONFIRMED),
+        (15, weighted(0.1, 1e-7), REFUTED),
+        (15, weighted(1e-8, 0.1), REFUTED),
     ],
 )
 def test_a_claim_is_judged_by_its_rule(number, facts, expected):

@@ -72,6 +72,22 @@ def test_sb3_ppo(activation, discrete, tmp_path):
     assert close(ours, log_prob)
 
 
+@pytest.mark.parametrize("space", [gymnasium.spaces.MultiDiscrete([3, 2]), gymnasium.spaces.MultiBinary(3)], ids=str)
+def test_sb3_ppo_of_several_choices(space, tmp_path):
+    sb3 = pytest.importorskip("stable_baselines3")
+    model = sb3.PPO("MlpPolicy", Nothing(space), policy_kwargs={"net_arch": [16, 8]}, device="cpu")
+    torch.nn.init.normal_(model.policy.action_net.weight)
+    model.save(tmp_path / "ppo.zip")
+    population = read_policy(tmp_path / "ppo.zip", SIZE, action_spec(space))
+    policy, actions = acts(population)
+    assert close(actions, model.predict(SEEN.numpy(), deterministic=True)[0])
+    raw = policy.sample(torch.from_numpy(population.actions.noise(np.random.default_rng(0), policy.logits.shape)))
+    with torch.no_grad():
+        taken = population.actions.squash(raw[0]).float()
+        _, log_prob, _ = model.policy.evaluate_actions(SEEN, taken)
+    assert close(policy.log_prob(raw)[0], log_prob)
+
+
 def test_sb3_sac(tmp_path):
     sb3 = pytest.importorskip("stable_baselines3")
     model = sb3.SAC("MlpPolicy", Nothing(BOX), policy_kwargs={"net_arch": [16, 8]}, buffer_size=10, device="cpu")

@@ -163,6 +163,7 @@ def wandb(monkeypatch):
     """The real library, which keeps what it would send."""
     library = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
+    library.teardown()  # it may have been set up by another test, and would not look at the mode again
     yield library
     library.teardown()
 

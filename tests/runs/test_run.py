@@ -115,6 +115,7 @@ def test_a_damaged_config_is_one_clear_error(run, content):
         ({"format": 3}, "its settings are of format 3, and this kmyriad reads format 2"),
         ({"command": "train"}, "command must be one of pretrain, jumpstart; got 'train'"),
         ({"world": None}, "the settings must have a block 'world'; got None"),
+        ({"world": {}}, "block 'world' does not name its environment; add the setting 'env' again"),
         ({"objective": {"k": 5}}, "unknown setting 'k' in block 'objective'"),
         ({"update": {"rule": "sgd"}}, "unknown update 'sgd'"),
         ({"run": CONFIG.as_json()["run"] | {"seed": -1}}, "seed must be between 0 and"),
@@ -133,7 +134,7 @@ def test_a_config_with_other_settings_than_there_are_is_one_clear_error(run, cha
 def test_a_setting_that_was_added_since_has_its_default(run, block):
     """As in a run that was stored before there was such a setting."""
     told = CONFIG.as_json()
-    for name in [name for name in told[block] if name != "rule"]:
+    for name in [name for name in told[block] if name not in ("rule", "env")]:
         older = {**told, block: {key: value for key, value in told[block].items() if key != name}}
         run.config_path.write_text(json.dumps(older))
         opened, default = open_run(run.path).config.as_json()[block][name], PretrainConfig().as_json()[block][name]

@@ -59,13 +59,17 @@ class Network(nn.Module):
 
 
 class Policy(Network):
-    """`forward`: (mean, log_std) of raw actions, (n, a) each; where actions are discrete (logits, logits)."""
+    """`forward`: (mean, log_std) of raw actions, (n, a) each; where actions are discrete (logits, logits).
+
+    Logits of several choices at once stand side by side.
+    """
 
     low: Tensor
     high: Tensor
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.is_discrete, self.clips, size = bool(facts["discrete"]), bool(facts["clips"]), int(facts["actions"])
+        self.choices = [int(count) for count in facts["choices"]]
         outputs = size if self.is_discrete else 2 * size
         sizes = [facts["observation_size"], *facts["hidden"], outputs]
         super().__init__(inputs_of(facts), sizes, facts["activation"])
@@ -81,8 +85,10 @@ class Policy(Network):
         return mean, log_std.clamp(*self.log_std_range)
 
     def distribution(self, observations: Tensor) -> torch.distributions.Distribution:
-        """Over raw actions (n, a), or over the index of an action (n,)."""
+        """Over raw actions (n, a), or over the index of an action (n,), or of one for every choice (n, choices)."""
         mean, log_std = self(observations)
+        if self.choices:
+            return torch.distributions.Independent(torch.distributions.Categorical(logits=self.per_choice(mean)), 1)
         if self.is_discrete:
             return torch.distributions.Categorical(logits=mean)
         return torch.distributions.Independent(torch.distributions.Normal(mean, log_std.exp()), 1)
@@ -95,9 +101,19 @@ class Policy(Network):
             return raw.clamp(self.low, self.high)
         return self.low + (self.high - self.low) * (0.5 + 0.5 * raw.tanh())
 
+    def per_choice(self, logits: Tensor) -> Tensor:
+        """(n, choices, actions of the largest choice), with what a choice does not have at minus infinity."""
+        widest = max(self.choices)
+        parts = logits.split(self.choices, dim=-1)
+        return torch.stack(
+            [nn.functional.pad(part, (0, widest - part.shape[-1]), value=-math.inf) for part in parts], -2
+        )
+
     def act(self, observations: Tensor) -> Tensor:
         """The environment's action at the middle of the distribution."""
         mean, _ = self(observations)
+        if self.choices:
+            return self.per_choice(mean).argmax(-1)
         return mean.argmax(-1) if self.is_discrete else self.to_environment(mean)
 
 
@@ -181,8 +197,13 @@ def spaces_of(facts: dict[str, Any]) -> tuple[Any, Any]:
         ]
         return gymnasium.spaces.Box(bounds[0], bounds[1], dtype=bounds[0].dtype.type)
 
-    actions = gymnasium.spaces.Discrete(facts["actions"]) if facts["discrete"] else box("action")
-    return box("observation"), actions
+    if not facts["discrete"]:
+        return box("observation"), box("action")
+    if not facts["choices"]:
+        return box("observation"), gymnasium.spaces.Discrete(facts["actions"])
+    if facts["binary"]:
+        return box("observation"), gymnasium.spaces.MultiBinary(len(facts["choices"]))
+    return box("observation"), gymnasium.spaces.MultiDiscrete(facts["choices"])
 
 
 def make_env(facts: dict[str, Any], **settings: Any) -> Any:

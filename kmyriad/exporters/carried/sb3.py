@@ -197,6 +197,15 @@ def actor_parameters(model: BaseAlgorithm) -> list[nn.Parameter]:
     return [*policy.mlp_extractor.policy_net.parameters(), *policy.action_net.parameters()]
 
 
+def one_logit_per_bit(layer: nn.Linear) -> nn.Linear:
+    """Of a layer that gives two logits for each bit, for 0 and for 1: SB3 has how much likelier the 1 is."""
+    bits = nn.Linear(layer.in_features, layer.out_features // 2)
+    with torch.no_grad():
+        bits.weight.copy_(layer.weight[1::2] - layer.weight[::2])
+        bits.bias.copy_(layer.bias[1::2] - layer.bias[::2])
+    return bits
+
+
 def make_ppo(folder: Path = FOLDER, **settings: Any) -> PPO:
     """PPO that begins with the exported policy. `settings` are PPO's own."""
     facts = read_facts(folder)
@@ -207,6 +216,8 @@ def make_ppo(folder: Path = FOLDER, **settings: Any) -> PPO:
     _set_up(model, facts)
     policy, value, theirs = load_policy(folder), load_value(folder), model.policy
     theirs.features_extractor.inputs.load_state_dict(policy.inputs.state_dict())
+    if facts["binary"]:
+        policy.layers[-1] = one_logit_per_bit(linear_layers(policy)[-1])
     copy_layers(policy, [*linear_layers(theirs.mlp_extractor.policy_net), theirs.action_net])
     copy_layers(value, [*linear_layers(theirs.mlp_extractor.value_net), theirs.value_net])
     return model

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from skrl.agents.torch.ppo import PPO
 from skrl.memories.torch import RandomMemory
-from skrl.models.torch import CategoricalMixin, DeterministicMixin, GaussianMixin, Model
+from skrl.models.torch import CategoricalMixin, DeterministicMixin, GaussianMixin, Model, MultiCategoricalMixin
 from torch import Tensor
 
 from kmyriad.exporters.carried.policy import FOLDER, Policy, load_policy, load_value, make_envs, read_facts, spaces_of
@@ -26,7 +26,7 @@ class RawActions(gymnasium.vector.VectorWrapper):
     def __init__(self, env: Any, policy: Policy) -> None:
         super().__init__(env)
         self.policy = policy
-        if not policy.is_discrete:
+        if policy.choices or not policy.is_discrete:
             self.single_action_space = raw_space(policy)
             self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, env.num_envs)
 
@@ -60,6 +60,18 @@ class StateCategorical(CategoricalMixin, Model):
         return self.network(inputs["observations"])[0], {}
 
 
+class StateCategoricals(MultiCategoricalMixin, Model):
+    """Several choices at once."""
+
+    def __init__(self, network: Policy, **spaces: Any) -> None:
+        Model.__init__(self, **spaces)
+        MultiCategoricalMixin.__init__(self)
+        self.network = network
+
+    def compute(self, inputs: dict[str, Any], role: str = "") -> tuple[Tensor, dict[str, Any]]:
+        return self.network(inputs["observations"])[0], {}
+
+
 class Value(DeterministicMixin, Model):
     """The value function."""
 
@@ -72,18 +84,20 @@ class Value(DeterministicMixin, Model):
         return self.network(inputs["observations"]), {}
 
 
-def raw_space(policy: Policy) -> gymnasium.spaces.Box:
-    """Of raw actions: without bounds."""
+def raw_space(policy: Policy) -> gymnasium.Space[Any]:
+    """Of raw actions: without bounds, or an index for every choice."""
+    if policy.choices:
+        return gymnasium.spaces.MultiDiscrete(policy.choices)
+    if policy.is_discrete:
+        return gymnasium.spaces.Discrete(len(policy.low))
     return gymnasium.spaces.Box(-np.inf, np.inf, tuple(policy.low.shape), np.float32)
 
 
 def make_agent(folder: Path = FOLDER, num_envs: int = 1, **cfg: Any) -> PPO:
     """PPO that begins with the exported policy. `cfg` are settings of skrl's PPO_CFG."""
     facts, policy = read_facts(folder), load_policy(folder)
-    observation_space, action_space = spaces_of(facts)
-    action_space = action_space if policy.is_discrete else raw_space(policy)
-    spaces = {"observation_space": observation_space, "action_space": action_space, "device": "cpu"}
-    kind = StateCategorical if policy.is_discrete else StateGaussian
+    spaces = {"observation_space": spaces_of(facts)[0], "action_space": raw_space(policy), "device": "cpu"}
+    kind = StateCategoricals if policy.choices else StateCategorical if policy.is_discrete else StateGaussian
     models = {"policy": kind(policy, **spaces), "value": Value(load_value(folder), **spaces)}
     quiet = {"write_interval": 0, "checkpoint_interval": 0}
     tuned: dict[str, Any] = {"rollouts": ROLLOUTS, "learning_epochs": 5, "mini_batches": 4, "learning_rate": 1e-4}
