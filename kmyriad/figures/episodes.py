@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from kmyriad.figures.colours import heading_colour
-from kmyriad.figures.ground import Extent, Ground, check_extent, fit_extent, map_panels, mark_start, to_plane
+from kmyriad.figures.ground import Extent, Ground, check_extent, fit_extent, map_panels, mark_start, over_time, to_plane
 from kmyriad.figures.look import COLUMN
 from kmyriad.figures.visits import check_places
 
@@ -29,11 +29,13 @@ def episode_paths(
     """All agents' episodes (m, p, T, 2) on the ground, coloured by where the agent ends on average.
 
     `valid` (m, p, T) tells which states count (None: all); a line ends with the first that does not. A cross is the
-    start.
+    start. A single feature is drawn over time.
     """
     counts = check_places(xy, valid)
     assert xy is not None
     goes_on = np.logical_and.accumulate(counts, axis=2)
+    features = len(to_plane(world).names)
+    xy, world = over_time(xy, goes_on, world)
     extent = fit_extent(world, xy[goes_on]) if extent is None else check_extent(extent)
     figure, (axes,) = map_panels(1, 1, world, extent, width, above=0.06, below=0.04, gap=0)
     start = np.array(to_plane(world).start)
@@ -42,7 +44,7 @@ def episode_paths(
         lines = [path[alive] for path, alive in zip(xy[agent], goes_on[agent], strict=True) if alive.any()][:each]
         if lines:
             drift = np.mean([line[-1] for line in lines], axis=0) - start
-            colour = heading_colour(math.atan2(drift[1], drift[0]))
+            colour = heading_colour(math.atan2(drift[1] if features > 1 else 0.0, drift[0]))
             from_start = [np.concatenate([start[None], line]) for line in lines]
             axes.add_collection(LineCollection(from_start, colors=colour, linewidths=0.6, alpha=0.6, zorder=2))
     mark_start(axes, world)

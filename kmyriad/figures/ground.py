@@ -1,6 +1,7 @@
 """Maps: the ground of a world seen from above, or a plane of two features, and axes to draw on it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -43,6 +44,24 @@ BAR = 0.48
 def to_plane(ground: Ground) -> Plane:
     """The plane that a map of `ground` shows."""
     return ground if isinstance(ground, Plane) else plane_of_world(ground)
+
+
+def over_time(
+    xy: NDArray[np.floating], counts: NDArray[np.bool_], ground: Ground
+) -> tuple[NDArray[np.floating], Ground]:
+    """(positions, what they lie on): as they are, or, where a plane has one feature only, that and the step.
+
+    `xy` (m, p, T, 2), of which those count that `counts` (m, p, T) says. The map is then as tall as it is wide.
+    """
+    plane = to_plane(ground)
+    if len(plane.names) > 1:
+        return xy, ground
+    steps = np.broadcast_to(np.arange(1.0, 1 + xy.shape[2]), xy.shape[:3])
+    wide = float(np.ptp(np.append(xy[..., 0][counts], plane.start[0]))) / plane.cell[0]
+    tall = float(steps[counts].max()) / max(wide, 1.0)
+    names, units = (*plane.names, "step"), (*plane.units, "")
+    by_step = replace(plane, names=names, units=units, cell=(plane.cell[0], tall), start=(plane.start[0], 0.0))
+    return np.stack([xy[..., 0], steps], axis=-1), by_step
 
 
 def draw_terrain(axes: Axes, ground: Ground, extent: Extent) -> None:

@@ -25,6 +25,7 @@ from kmyriad.figures.ground import (
     map_panels,
     mark_start,
     middle_of,
+    over_time,
     to_plane,
 )
 from kmyriad.figures.look import COLUMN, FULL, INK, SMALL, TEXT
@@ -55,9 +56,9 @@ def agent_heatmaps(
     """One map per agent with how often it was where, as a density: states of the agent per area, as a share of all its.
 
     `xy` (m, p, T, 2) in the units of the map, metres in a world; `valid` (m, p, T) tells which count (None: all). All
-    maps share extent and colours.
+    maps share extent and colours. A single feature is drawn over the steps of an episode.
     """
-    places = _places(xy, valid)
+    places, world = _places(xy, valid, world)
     extent = fit_extent(world, np.concatenate(places)) if extent is None else check_extent(extent)
     count = len(places)
     width = width or (COLUMN if count <= 2 else FULL)
@@ -110,9 +111,9 @@ def visitation_map(
 ) -> Figure:
     """All agents in one map, states as points in the agent's colour: a sample in random order. A cross is the start.
 
-    `xy` (m, p, T, 2) in metres, `valid` (m, p, T) tells which count (None: all).
+    `xy` (m, p, T, 2) in metres, `valid` (m, p, T) tells which count (None: all). A single feature is drawn over time.
     """
-    places = _places(xy, valid)
+    places, world = _places(xy, valid, world)
     points, count = np.concatenate(places), len(places)
     extent = fit_extent(world, points) if extent is None else check_extent(extent)
     rows = -(-count // LEGEND_ROW)
@@ -169,11 +170,14 @@ def check_places(xy: NDArray[np.floating] | None, valid: NDArray[np.bool_] | Non
     return counts
 
 
-def _places(xy: NDArray[np.floating] | None, valid: NDArray[np.bool_] | None) -> list[NDArray[np.floating]]:
-    """The points (n_i, 2) of each agent that count."""
+def _places(
+    xy: NDArray[np.floating] | None, valid: NDArray[np.bool_] | None, ground: Ground
+) -> tuple[list[NDArray[np.floating]], Ground]:
+    """(the points (n_i, 2) of each agent that count, what they lie on: a single feature is drawn over time)."""
     counts = check_places(xy, valid)
     assert xy is not None
-    return [points[chosen] for points, chosen in zip(xy, counts, strict=True)]
+    xy, ground = over_time(xy, counts, ground)
+    return [points[chosen] for points, chosen in zip(xy, counts, strict=True)], ground
 
 
 def _cell_sides(ground: Ground, extent: Extent) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from scipy import stats
 
 from kmyriad import UsageError, figures
 from kmyriad.envs.ant import ant_world
+from kmyriad.envs.plane import Feature, plane_of_features
 from kmyriad.envs.point_maze import point_maze_world
 from kmyriad.figures import colours, ground
 from kmyriad.figures.seeds import averaged
@@ -575,6 +576,26 @@ def test_a_line_ends_where_its_episode_does():
     figure = figures.episode_paths(straight([0], world, episodes=2), world, valid)
     (drawn,) = (one for one in figure.axes[0].collections if hasattr(one, "get_segments"))
     assert [len(segment) for segment in drawn.get_segments()] == [11]
+
+
+def test_a_single_feature_is_drawn_over_time():
+    plane = plane_of_features([Feature("x", "m", 1.0, 1.0)], np.array([0.5]))
+    walk = np.random.default_rng(0).standard_normal((2, 3, 40)).cumsum(axis=2)
+    walk[1] -= 20
+    xy = np.stack([walk, np.zeros_like(walk)], axis=-1).astype(np.float32)
+    for draw in (figures.agent_heatmaps, figures.visitation_map, figures.episode_paths):
+        figure = draw(xy, plane)
+        axes = panels(figure)[0]
+        assert {"x (m)", "step"} <= {text.get_text() for text in figure.texts}
+        low, high = axes.get_ylim()
+        assert low < 1 < 40 < high < 60
+        left, right = axes.get_xlim()
+        assert left < walk.min() < walk.max() < right
+    drawn = [one for one in figure.axes[0].collections if hasattr(one, "get_segments")]
+    np.testing.assert_allclose(drawn[0].get_segments()[0][:, 1], range(41))
+    ahead, behind = (figures.heading_colour(angle) for angle in (0.0, np.pi))
+    assert to_hex(drawn[1].get_color()[0]) == behind
+    assert to_hex(drawn[0].get_color()[0]) == (ahead if walk[0, :, -1].mean() > 0.5 else behind)
 
 
 def test_headings_have_colours_of_their_own_that_are_equally_light():

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import kmyriad
 from kmyriad.cli import main
 from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
 from kmyriad.envs.plane import Plane
 from kmyriad.errors import UsageError
-from kmyriad.report import page, section, words, write_report
+from kmyriad.report import attempts, page, section, words, write_report
 from kmyriad.report.paths import ERROR, pack_paths, settled, thinned
-from kmyriad.rollout.collect import Visits
+from kmyriad.rollout.collect import Trajectory, Visits
 from kmyriad.runs.run import append_metrics, create_run, open_run
 from tests.made_up_run import made_up_jumpstart, made_up_run, walks
 
@@ -208,6 +209,35 @@ def test_a_jumpstart_shows_where_it_goes_before_and_after(tmp_path):
         left, right, bottom, top = shown["ground"]["extent"]
         assert left < 1.0 < right
         assert bottom < -2.0 < top
+
+
+def test_success_on_the_page_is_of_the_first_episode_of_each_replica(monkeypatch):
+    dones, success = np.zeros((2, 1, 4, 6), bool)
+    dones[0, :, 2] = True  # all four fall after three steps,
+    success[0, 1:3, 4:] = True  # two of them get there in the next episode,
+    success[0, 3, 1:] = True  # and one got there before it fell
+    features = np.zeros((1, 4, 6, 2), np.float32)
+    steps = torch.zeros(1, 4, 6, 1)
+    ran = Trajectory(
+        steps,
+        steps,
+        steps[..., 0],
+        features,
+        features,
+        dones=dones,
+        terminated=dones,
+        success=success,
+        valid=np.ones((1, 4, 6), bool),
+        rewards=np.zeros((1, 4, 6), np.float32),
+        episode_steps=np.tile(np.array([0, 1, 2, 0, 1, 2]), (1, 4, 1)),
+        next_observations=None,
+    )
+    packed = []
+    monkeypatch.setattr(attempts, "play", lambda *arguments, **named: ran)
+    monkeypatch.setattr(attempts, "pack_paths", lambda visits, plane, radius: packed.append(visits.valid))
+    shown = attempts._attempt(None, None, None, 1.0)
+    assert (shown["success"], shown["episodes"]) == (0.25, 4)
+    assert packed[0].sum(axis=-1).tolist() == [[3, 3, 3, 2]]
 
 
 def test_a_jumpstart_without_a_goal_shows_its_return(tmp_path):
