@@ -15,6 +15,7 @@ from kmyriad.cli import main
 from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
 from kmyriad.envs.plane import Plane
 from kmyriad.errors import UsageError
+from kmyriad.processes import Share
 from kmyriad.report import attempts, page, section, words, write_report
 from kmyriad.report.paths import ERROR, pack_paths, settled, thinned
 from kmyriad.rollout.collect import Trajectory, Visits
@@ -212,25 +213,26 @@ def test_a_jumpstart_shows_where_it_goes_before_and_after(tmp_path):
 
 
 def test_success_on_the_page_is_of_the_first_episode_of_each_replica(monkeypatch):
-    dones, success = np.zeros((2, 1, 4, 6), bool)
+    dones, success = torch.zeros(2, 1, 4, 6, dtype=torch.bool)
     dones[0, :, 2] = True  # all four fall after three steps,
     success[0, 1:3, 4:] = True  # two of them get there in the next episode,
     success[0, 3, 1:] = True  # and one got there before it fell
-    features = np.zeros((1, 4, 6, 2), np.float32)
-    steps = torch.zeros(1, 4, 6, 1)
+    features, nothing = torch.zeros(1, 4, 6, 2), torch.zeros(1, 4, 6)
     ran = Trajectory(
-        steps,
-        steps,
-        steps[..., 0],
-        features,
-        features,
+        features=features,
+        xy=features,
+        valid=torch.ones_like(dones),
         dones=dones,
         terminated=dones,
         success=success,
-        valid=np.ones((1, 4, 6), bool),
-        rewards=np.zeros((1, 4, 6), np.float32),
-        episode_steps=np.tile(np.array([0, 1, 2, 0, 1, 2]), (1, 4, 1)),
+        rewards=nothing,
+        episode_steps=torch.tensor([0, 1, 2, 0, 1, 2]).expand(1, 4, 6),
+        observations=features,
+        actions=features,
+        log_probs=nothing,
         next_observations=None,
+        last_observations=None,
+        share=Share(1, 4),
     )
     packed = []
     monkeypatch.setattr(attempts, "play", lambda *arguments, **named: ran)
