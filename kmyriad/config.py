@@ -130,9 +130,8 @@ class ActorCritic:
     """Passes over the steps of an iteration."""
     minibatches: Annotated[int, Between(1, 10_000)] = 4
     """Minibatches (gradient steps) per pass."""
-    desired_kl: Annotated[float, Between(0.0, 10.0)] | None = 0.0
-    """KL of the actions per iteration that the learning rate is steered to, nats; 0 takes 0.0125 for each number of an
-    action, none keeps the rate."""
+    desired_kl: Annotated[float, Between(1e-6, 10.0)] | None = 0.1
+    """KL of the actions per iteration that the learning rate is steered to, nats; none keeps the rate."""
     entropy_coef: Annotated[float, Between(0.0, 100.0)] = 0.0
     """Weight of the entropy of the actions."""
     max_grad_norm: Annotated[float, Between(1e-6, 1e9)] = 1.0

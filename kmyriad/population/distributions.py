@@ -98,11 +98,6 @@ class ActionSpec:
         """Network outputs per action: means and log-deviations, or logits."""
         return self.size if self.is_discrete else 2 * self.size
 
-    @property
-    def freedoms(self) -> int:
-        """Numbers that an action is free in: all of a continuous one, one less than the actions of every choice."""
-        return self.size - max(1, len(self.choices)) if self.is_discrete else self.size
-
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """The noise that `sample` wants: normal, or Gumbel."""
         if self.is_discrete:

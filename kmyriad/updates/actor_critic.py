@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from kmyriad.config import ActorCritic
-from kmyriad.population.distributions import ActionSpec
 from kmyriad.population.moments import moments
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
@@ -24,9 +23,6 @@ from kmyriad.updates.gradient import UpdateReport, change, to_go
 RATE_FACTOR = 1.5
 """The learning rate moves by this factor, whenever the KL is off its target by more than a factor of 2."""
 RATE_RANGE = (1e-5, 3e-3)
-KL_PER_NUMBER = 0.0125
-"""KL per iteration of each number of an action. One KL for all of it would let few numbers move further than many: a
-pendulum's torque eight times as far as an Ant's eight, until its policy jumps about and entropy falls."""
 KL_STOP = 4.0
 """An iteration's passes end early once the KL is beyond this many times its target."""
 
@@ -74,7 +70,6 @@ def actor_critic(
         trajectory.valid.flatten(1, 2).float(),
     )
     parts = _Parts(trajectory)
-    target = desired_kl(settings, population.actions)
     steps, first_norm, kl, sample_size = 0, 0.0, 0.0, 1.0
     for _ in range(settings.update_epochs):
         log_ratios = []
@@ -87,16 +82,11 @@ def actor_critic(
             steps += 1
             log_ratios.append(log_ratio)
         kl, sample_size = change(torch.cat(log_ratios, dim=1))
-        if target is not None and kl > KL_STOP * target:
+        if settings.desired_kl is not None and kl > KL_STOP * settings.desired_kl:
             break
-    if target is not None and not critic_only:
-        _steer_rate(optimizer, kl, target)
+    if settings.desired_kl is not None and not critic_only:
+        _steer_rate(optimizer, kl, settings.desired_kl)
     return UpdateReport(first_norm, steps, kl, sample_size)
-
-
-def desired_kl(settings: ActorCritic, actions: ActionSpec) -> float | None:
-    """KL of the actions per iteration that the learning rate is steered to; None keeps the rate."""
-    return KL_PER_NUMBER * actions.freedoms if settings.desired_kl == 0 else settings.desired_kl
 
 
 def gae(rewards: Tensor, values: Tensor, next_values: Tensor, dones: Tensor, gamma: float, gae_lambda: float) -> Tensor:

@@ -8,12 +8,11 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from kmyriad.config import ActorCritic
-from kmyriad.population.distributions import Categorical, action_spec
+from kmyriad.population.distributions import Categorical
 from kmyriad.population.network import Critic
-from kmyriad.updates.actor_critic import actor_critic, desired_kl, gae, standardised
+from kmyriad.updates.actor_critic import actor_critic, gae, standardised
 from tests.updates.test_updates import AGENTS, PER_AGENT, SPACES, STEPS, problem
 
 module = import_module("kmyriad.updates.actor_critic")  # the package has a function of that name
@@ -165,24 +164,6 @@ def test_an_agent_learns_from_its_own_replicas_only():
         assert network.adapter_weight.grad[0].abs().sum() > 0
         assert network.adapter_weight.grad[1:].abs().sum() == 0
         assert network.trunk_weights[0].grad.abs().sum() > 0
-
-
-@pytest.mark.parametrize(
-    ("space", "expected"),
-    [
-        (Box(-1.0, 1.0, (8,)), 0.1),
-        (Box(-2.0, 2.0, (1,)), 0.0125),
-        (Discrete(3), 0.025),
-        (MultiDiscrete([3, 2]), 0.0375),
-        (MultiBinary(4), 0.05),
-    ],
-    ids=str,
-)
-def test_every_number_of_an_action_may_change_as_much(space, expected):
-    actions = action_spec(space)
-    assert desired_kl(ActorCritic(), actions) == pytest.approx(expected)
-    assert desired_kl(ActorCritic(desired_kl=0.03), actions) == 0.03
-    assert desired_kl(ActorCritic(desired_kl=None), actions) is None
 
 
 def test_minibatches_go_through_every_step_once_per_pass(monkeypatch):
