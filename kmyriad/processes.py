@@ -5,6 +5,7 @@ process must come by each of these calls, in the same order. Without torchrun th
 exchanged.
 """
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ def joined(device: torch.device) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+        gc.collect()  # a group that lives on until the interpreter ends may abort it: its threads are still there
 
 
 def rank() -> int:
