@@ -170,7 +170,8 @@ def test_without_restarts_the_others_end_with_one_sentence(tmp_path):
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers), "nobody is left behind"
     ours = [line for line in said.splitlines() if line.startswith("kmyriad: ")]
     assert len(ours) == 1, said
-    assert "process 0 of 2 has lost another one" in ours[0]
+    noticed = ("process 0 of 2 has lost another one", "torchrun ends this process")  # whoever is first
+    assert any(sentence in ours[0] for sentence in noticed)
 
 
 SPOILED = """

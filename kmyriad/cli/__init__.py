@@ -1,9 +1,11 @@
 """The command line: which command, and how it ends."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 from kmyriad.errors import TrainingStoppedError, UsageError, nearest_name
 from kmyriad.torchrun import is_one_of_many, talks
@@ -38,15 +40,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not is_one_of_many():
         _main(arguments)
         return
+    signal.signal(signal.SIGTERM, _ended_by_torchrun)
     code: str | int | None = 0
     try:
         _main(arguments)
     except SystemExit as error:
         code = error.code
-    # Threads of the process group may still run, and the interpreter would abort when it takes them down.
+    _leave(code if isinstance(code, int) else 1)
+
+
+def _ended_by_torchrun(*_: object) -> None:
+    _say("torchrun ends this process, as it does when another one has ended; resume from the last checkpoint")
+    _leave(1)
+
+
+def _leave(code: int) -> NoReturn:
+    """Threads of the process group may still run, and the interpreter would abort when it takes them down."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else 1)
+    os._exit(code)
 
 
 def _main(arguments: Sequence[str] | None) -> None:
