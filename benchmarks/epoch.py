@@ -5,6 +5,9 @@ iteration are replayed, so both do the same physics), and the bare matrix produc
 (acting) and of one forward and backward pass (the update). Iteration and limit are measured in the same run, in turns
 of twenty control steps (about a second), so that a machine that is slower for a while is so for both.
 
+`training_vs_physics` is of the default recipe instead: the real training loop with all that it writes down, iteration
+by iteration in turns with bare stepping of the same replicas from the same states under the same actions.
+
 `--quick` does the same with a fifth of the replicas and far fewer steps, within a minute: a look whether all is well,
 no figures to quote.
 """
@@ -17,8 +20,10 @@ import platform
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +36,15 @@ from rich.table import Table
 from stopwatch import Stopwatch
 
 from kmyriad.config import with_settings
-from kmyriad.objective.rewards import exact_rewards, slide
+from kmyriad.objective.rewards import exact_rewards, rewards_of, slide
 from kmyriad.presets import preset
 from kmyriad.rollout.collect import Trajectory, collect
 from kmyriad.rollout.replicas import Replicas, make_replicas
+from kmyriad.runs.logger import Logger
+from kmyriad.runs.resume import begin
+from kmyriad.runs.state import TrainingState
 from kmyriad.training.metrics import iteration_metrics
-from kmyriad.training.pretrain import initial_state
+from kmyriad.training.pretrain import algorithm_1, initial_state
 from kmyriad.updates.gradient import CHUNK
 from kmyriad.updates.reinforce import reinforce
 
@@ -49,6 +57,7 @@ TARGETS = {
     "agents_50_vs_1": ("<= 1.15", "seconds of an iteration with 50 agents / with 1"),
     "peak_gb": ("< 3", "peak memory of a process that runs one iteration"),
     "per_replica_4x_vs_1x": ("0.9 to 1.1", "seconds per replica with four times as many replicas / with these"),
+    "training_vs_physics": (">= 0.5", "default training's rate / that of bare stepping of the same replicas"),
 }
 
 
@@ -57,6 +66,7 @@ class Size:
     replicas: int
     horizon: int
     rounds: int
+    """Times all is measured; in each, the default training makes the iterations of a horizon."""
 
 
 FULL, QUICK = Size(1000, 600, 3), Size(200, 40, 1)
@@ -155,6 +165,7 @@ def measure(size: Size) -> tuple[dict[str, float], dict[str, float]]:
         "agents_50_vs_1": float(np.median(totals["50 agents"] / totals["1 agent"])),
         "peak_gb": peak,
         "per_replica_4x_vs_1x": float(np.median(totals["four times"] / totals["paper"]) / 4),
+        "training_vs_physics": training_vs_physics(size.rounds),
     }
     seconds = {
         **{
@@ -164,6 +175,58 @@ def measure(size: Size) -> tuple[dict[str, float], dict[str, float]]:
         "limit: matrix products": float(np.median([products for _, products in limits])),
     }
     return figures, seconds
+
+
+def training_vs_physics(rounds: int) -> float:
+    """Bare stepping's seconds / default training's, over `rounds` horizons; the first iteration only warms up."""
+    config = preset("quick", "ant-empty", 10)
+    rollouts = config.rollouts
+    steps = (rounds * rollouts.per_horizon + 1) * rollouts.steps_per_iteration
+    config = with_settings(config, {"total_steps": steps})
+    replicas = make_replicas("ant-empty", rollouts.replicas, horizon=rollouts.horizon)
+    state = initial_state(config, replicas)
+    with tempfile.TemporaryDirectory() as folder, Logger(begin(config, folder), config, replicas, state) as logger:
+        beside = Beside(replicas, logger)
+        objective = partial(rewards_of, views=replicas.views()[1])
+        algorithm_1(config, objective, replicas, state, beside)  # type: ignore[arg-type]
+    replicas.close()
+    return sum(beside.bare[1:]) / sum(beside.training[1:])
+
+
+class Beside:
+    """A logger in whose turns bare physics do what the replicas just did."""
+
+    def __init__(self, replicas: Replicas, logger: Logger) -> None:
+        assert replicas.world is not None
+        self.logger, self.decimation = logger, replicas.world.decimation
+        self.batch = Batch(replicas.world.model, replicas.count)
+        self.training: list[float] = []
+        self.bare: list[float] = []
+        engine: Any = replicas.engine
+        self.engine, self._step = engine, engine.step
+        engine.step = self._kept
+        self._begin()
+
+    def record(self, state: TrainingState, row: dict[str, Any]) -> None:
+        self.logger.record(state, row)
+        self.training.append(time.perf_counter() - self._since)
+        ctrl = self.batch.bind("ctrl")
+        self.batch.state[...] = self._physics
+        start = time.perf_counter()
+        for row_of_controls in self._controls:
+            ctrl[:] = row_of_controls
+            self.batch.step(nstep=self.decimation)
+        self.bare.append(time.perf_counter() - start)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._controls: list[NDArray[np.float32]] = []
+        self._physics = self.engine.get_state()["physics"]
+        self._since = time.perf_counter()
+
+    def _kept(self, actions: NDArray[np.float32], last: NDArray[np.bool_]) -> Any:
+        self._controls.append(actions)
+        return self._step(actions, last)
 
 
 def peak_gigabytes(size: Size) -> float:

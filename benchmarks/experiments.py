@@ -16,11 +16,10 @@ import numpy as np
 import torch
 
 import kmyriad
-from kmyriad.config import PretrainConfig, even_split, with_settings
+from kmyriad.config import PretrainConfig, even_split
 from kmyriad.evaluation.measures import measure, visit
 from kmyriad.objective.rewards import Objective, rewards_of
 from kmyriad.population.population import Population
-from kmyriad.presets import preset
 from kmyriad.rollout.collect import Visits
 from kmyriad.rollout.replicas import make_replicas
 from kmyriad.runs.checkpoints import checkpoint_iterations
@@ -30,6 +29,7 @@ from kmyriad.sweeps.conduct import Task, conduct
 from kmyriad.sweeps.executors import Processes
 from kmyriad.sweeps.sweep import CONTROL
 from kmyriad.sweeps.table import SweepTable
+from kmyriad.training.pretrain import fresh_population, pretrain_config
 
 EVALUATION_REPLICAS, LAST_EVALUATION_REPLICAS = 100, 400
 """Episodes of every measurement, and of a second look at the last checkpoint: the KL between agents needs more. There
@@ -128,22 +128,31 @@ def _second_look(config: PretrainConfig, population: Population) -> dict[str, An
     return row
 
 
-def _measure(config: PretrainConfig, population: Population, episodes: int) -> dict[str, Any]:
+def _measure(config: PretrainConfig, population: Population | None, episodes: int) -> dict[str, Any]:
     """In the world's own features, whatever the run was trained in."""
     visits, cell = fresh_visits(config, population, episodes, EVALUATION_SEED)
     return measure(visits, cell, EVALUATION_SEED, config.world.feature_scale)
 
 
+def entropy_of(config: PretrainConfig, population: Population | None) -> float:
+    """Of fresh episodes, as at every checkpoint."""
+    entropy: float = _measure(config, population, EVALUATION_REPLICAS)["entropy"]
+    return entropy
+
+
 def fresh_visits(
-    config: PretrainConfig, population: Population, episodes: int, seed: int, features: tuple[str, ...] = ()
+    config: PretrainConfig, population: Population | None, episodes: int, seed: int, features: tuple[str, ...] = ()
 ) -> tuple[Visits, tuple[float, float]]:
-    """(what about so many new episodes visit, the world's cell), in these features or the world's own."""
-    count = even_split(episodes, population.agents)
+    """(what about so many new episodes visit, the world's cell), in these features or the world's own.
+
+    Without a population, of the one that training begins with.
+    """
+    count = even_split(episodes, config.population.agents if population is None else population.agents)
     world = config.world
     replicas = make_replicas(
         world.env, count, horizon=world.horizon, features=features, settings=world.env_settings, threads=1
     )
-    visits = visit(population, replicas, world.horizon, seed)
+    visits = visit(population or fresh_population(config, replicas), replicas, world.horizon, seed)
     replicas.close()
     return visits, replicas.cell
 
@@ -151,6 +160,6 @@ def fresh_visits(
 def iterations_of(settings: Mapping[str, Any]) -> int:
     """How many iterations `kmyriad.pretrain` makes with these settings."""
     settings = dict(settings)
-    base = preset(settings.pop("preset", "quick"), settings["env"], settings["agents"], settings.get("update"))
-    config = with_settings(base, settings)
+    env, name, method = settings.pop("env"), settings.pop("preset", "quick"), settings.pop("method", None)
+    config = pretrain_config(env, name, settings, method)
     return math.ceil(config.run.total_steps / config.rollouts.steps_per_iteration)

@@ -1,126 +1,159 @@
-"""How many environment steps each update rule needs, in all five worlds, over several seeds.
+"""How many environment steps our method and the paper's need to raise the entropy by 1, 2, 3 and 4 nats.
 
-`reinforce` (the paper's gradient) trains for N steps; the highest mean entropy over seeds that it reaches, on fresh
-rollouts of the frozen population, is the mark. Counted is after how many steps `actor_critic` is there for good.
-`trust_region` runs for a tenth of N. All are measured with the same particles, features and neighbours. Beside that:
-what 1, 10 and 50 agents cover after as many steps, together and the widest of them alone, and how much they differ.
-Then, alone on the machine: what an update costs beside the physics of its iteration, and what 50 agents cost beside 1.
+    python benchmarks/learning.py --json FILE     # all of it: days on two cores, resumable
+    python benchmarks/learning.py --quick         # does it work? some minutes
+    python benchmarks/learning.py --timing        # only what updates and agents cost
 
-Resumable: run it again and it goes on.
+Three contestants with ten agents each, over several seeds: `ours`, `reinforce` (ours with the paper's update rule) and
+`paper` (--method paper). The latter two train in stages, after which they have twice as many steps as before, until
+they are at the first mark, or for `--most` steps. All are measured on fresh episodes of the frozen population, with the
+same features and neighbours, and so is what they were before they learned. Nats count from the highest entropy that any
+of them has untrained: noise alone reaches none of the marks. Beside that, of ours: what 1, 10 and 50 agents cover after
+as many steps, together and the widest of them alone, and how much they differ. Symmetries are left out but with
+`--priors`. Then, alone on the machine: what an update costs beside its iteration's physics, and 50 agents beside 1.
 """
 
-import kmyriad  # noqa: F401, I001  (first, as in the command: it tells torch's threads, not loaded yet, to sleep)
+import kmyriad  # noqa: I001  (first, as in the command: it tells torch's threads, not loaded yet, to sleep)
 
 import argparse
 import json
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiments import Curve, iterations_of, train_all
+import torch
+from experiments import Curve, entropy_of, iterations_of, side_by_side, train_one
 from rich.console import Console
 from rich.table import Table
-from stopwatch import Stopwatch
+from stopwatch import TimedTraining
 
 from kmyriad import figures
-from kmyriad.objective.rewards import rewards_of, slide
-from kmyriad.presets import preset
-from kmyriad.rollout.collect import collect
-from kmyriad.rollout.randomness import SHUFFLING, generator, reset_seed
-from kmyriad.rollout.replicas import make_replicas
-from kmyriad.training.pretrain import initial_state
-from kmyriad.updates import update
+from kmyriad.runs.files import read_json, write_json
+from kmyriad.runs.state import load_population
+from kmyriad.training.pretrain import pretrain_config
 
-STEPS = {
-    "ant-empty": 5_000_000,
-    "ant-maze": 2_000_000,
-    "ant-pyramid": 2_000_000,
-    "ant-cave": 2_000_000,
-    "point-maze": 2_000_000,
-}
-"""N, by world."""
-AIMS = {"ant-empty": 20}
-OTHER_AIM = 10
-"""reinforce's steps over actor_critic's, at least."""
-REINFORCE = {
-    "update": "reinforce",
-    "replicas": 300,
-    "rollout_steps": None,
-    "neighbours": 5,
-    "learning_rate": 1e-3,
-    "initial_std": 0.6,
-    "normalise_observations": False,
-    "code_size": None,
-    "agent_hidden": 128,
-}
-"""The best rate and std found for it by `--search`."""
-TRUST_REGION = {**REINFORCE, "update": "trust_region", "learning_rate": 1e-4, "trust_region_steps": 10}
-SEARCH = [(rate, std) for rate in (1e-3, 3e-3) for std in (0.22, 0.37, 0.6, 1.0)]
-ACTOR_CRITIC_STEPS, MEASUREMENTS = 1_000_000, 20
-"""Of each actor_critic run: environment steps, and how often it is measured on the way."""
+WORLDS = ("ant-empty", "ant-maze", "ant-pyramid", "ant-cave", "point-maze")
+METHODS: dict[str, dict[str, Any]] = {"ours": {}, "reinforce": {"update": "reinforce"}, "paper": {"method": "paper"}}
+NATS = (1, 2, 3, 4)
 AGENTS = (1, 10, 50)
-RULES = ("actor_critic", "reinforce", "trust_region")
+OURS_STEPS, FIRST_STEPS, MEASUREMENTS = 1_000_000, 2_000_000, 20
+"""Environment steps of ours, of the first stage of the others, and how often a stage is measured on the way."""
+QUICK = {"replicas": 20, "horizon": 50}
 NAMES = {
     "50-agents": "50 agents",
-    "actor_critic": "10 agents",
-    "1-agent": "1 agent",
+    "ours": "10 agents",
+    "1-agents": "1 agent",
     "reinforce": "REINFORCE",
-    "trust_region": "trust region",
+    "paper": "paper",
 }
-"""In pictures, where numbers of agents stand for `actor_critic`, and the other rules have 10."""
-Found = dict[str, list[Curve]]
-"""Curves of every seed, by rule or number of agents."""
+"""In pictures, where numbers of agents stand for ours, and the others have 10."""
+Found = dict[str, list[dict[str, Any]]]
+"""Of every seed, {"reference": entropy that nats count from, "untrained": entropy, "curve": rows}, by contestant."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worlds", nargs="*", default=list(STEPS), choices=list(STEPS), help="some of the worlds")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... (default: %(default)s)")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", nargs="*", default=list(WORLDS), choices=WORLDS, help="some of the worlds")
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS, help="some of the contestants")
+    parser.add_argument("--agents", type=int, nargs="*", default=list(AGENTS), help="of ours (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2], help="seeds (default: 0 1 2)")
+    parser.add_argument(
+        "--most", type=int, default=120_000_000, help="steps of the paper's rule (default: %(default)s)"
+    )
+    parser.add_argument("--priors", action="store_true", help="with the symmetries that worlds declare")
     parser.add_argument("--processes", type=int, default=2, help="runs at a time, a core each (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("runs/learning"), help="where runs are kept")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the curves there")
-    parser.add_argument("--search", action="store_true", help="only look for reinforce's best rate and std")
     parser.add_argument("--timing", action="store_true", help="only measure the cost of updates and agents")
+    parser.add_argument("--quick", action="store_true", help="one small world, one seed, few steps: does it work?")
     arguments = parser.parse_args()
-    if arguments.search:
-        search(arguments.folder, arguments.seeds, arguments.processes)
-        return
+    if arguments.quick:
+        arguments.worlds, arguments.seeds, arguments.agents = ["point-maze"], [0], [1, 10]
+        arguments.most, arguments.folder = 8000, arguments.folder / "quick"
     values: dict[str, float] = {}
-    curves: dict[str, Found] = {}
+    found: dict[str, Found] = {}
     if not arguments.timing:
-        curves = learn(arguments.worlds, arguments.seeds, arguments.folder, arguments.processes)
-        for world, found in curves.items():
-            values[f"steps_ratio_{world}"] = show_rules(world, found)
-            show_agents(world, found)
+        found = learn(arguments)
+        for world, of_world in found.items():
+            values |= show_methods(world, of_world)
+            show_agents(world, of_world)
+        values |= cells_by_agents(found)
         if arguments.pictures:
-            worlds = {world: {name: found[key] for key, name in NAMES.items()} for world, found in curves.items()}
+            worlds = {
+                world: {name: curves(of[key]) for key, name in NAMES.items() if key in of}
+                for world, of in found.items()
+            }
             figures.save(figures.learning_curves(worlds), arguments.pictures / "learning")
-    values |= timing()
+    values |= timing(rounds=2 if arguments.quick else 30)
     table = Table("figure", "value", "aim")
     for name, value in values.items():
-        table.add_row(name, f"{value:.3g}", aim_of(name))
+        table.add_row(name, f"{value:.4g}", AIMS.get(name, ""))
     Console().print(table)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"figures": values, "curves": curves}, indent=1) + "\n")
+        arguments.json.write_text(json.dumps({"figures": values, "runs": found}, indent=1) + "\n")
 
 
-def aim_of(figure: str) -> str:
-    if figure.startswith("steps_ratio_"):
-        return f">= {AIMS.get(figure.removeprefix('steps_ratio_'), OTHER_AIM)}"
-    return {"update_vs_physics": "<= 1", "agents_50_vs_1": "<= 1.15"}[figure]
+AIMS = {
+    "ten_vs_one_cells": ">= 1",
+    "fifty_vs_ten_cells": ">= 1",
+    "update_vs_physics": "<= 1",
+    "agents_50_vs_1": "<= 1.15",
+}
 
 
-def settings_of(world: str, rule: str, agents: int, seed: int) -> dict[str, Any]:
-    """What `kmyriad.pretrain` gets: the default preset of the world, or the baseline on the same environment."""
-    settings: dict[str, Any] = {"env": world, "preset": "quick", "agents": agents, "seed": seed}
-    if rule == "actor_critic":
-        return measured(settings | {"total_steps": ACTOR_CRITIC_STEPS}, MEASUREMENTS)
-    if rule == "reinforce":
-        return measured(settings | REINFORCE | {"total_steps": STEPS[world]}, 5)
-    return measured(settings | TRUST_REGION | {"total_steps": STEPS[world] // 10}, 5)
+def learn(arguments: argparse.Namespace) -> dict[str, Found]:
+    """What every contestant learned, by world."""
+    asked = {**({} if arguments.priors else {"priors": False}), **(QUICK if arguments.quick else {})}
+    contestants = {name: {"agents": 10, **METHODS[name]} for name in arguments.methods}
+    contestants |= {f"{agents}-agents": {"agents": agents} for agents in arguments.agents if agents != 10}
+    folder = "priors-" if arguments.priors else ""
+    experiments = {
+        f"{folder}{world}-{name}-{seed}": {
+            "run": {"env": world, "seed": seed, **asked, **of_it},
+            "most": arguments.most,
+        }
+        for world in arguments.worlds
+        for name, of_it in contestants.items()
+        for seed in arguments.seeds
+    }
+    done = side_by_side(learn_one, experiments, arguments.folder, arguments.processes)
+    return {
+        world: {name: [done[f"{folder}{world}-{name}-{seed}"] for seed in arguments.seeds] for name in contestants}
+        for world in arguments.worlds
+    }
+
+
+def learn_one(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Train one run on one core, ours for a fixed time and others until they have risen by a nat, and measure it."""
+    torch.set_num_threads(1)
+    done, run, most = folder / "learned.json", settings["run"], settings["most"]
+    if done.exists():
+        return read_json(done)
+    shared = {name: value for name, value in run.items() if name not in ("method", "update")} | {"agents": 10}
+    untrained = untrained_entropy(run)
+    reference = max(untrained, *(untrained_entropy(shared | of_it) for of_it in METHODS.values()))
+    is_ours = "method" not in run and "update" not in run
+    steps = min(OURS_STEPS if is_ours else FIRST_STEPS, most)
+    while True:
+        stage = measured(run | {"total_steps": steps, "threads": 1, "keep_checkpoints": 10_000}, MEASUREMENTS)
+        if is_ours or steps >= most:
+            break
+        trained = kmyriad.pretrain(out=folder / "run", resume=(folder / "run").exists(), **stage)
+        if entropy_of(trained.pretraining, load_population(trained)) >= reference + 1:
+            break
+        steps = min(2 * steps, most)
+    found = {"reference": reference, "untrained": untrained, "curve": train_one(folder / "run", stage)}
+    write_json(done, found)
+    return found
+
+
+def untrained_entropy(run: Mapping[str, Any]) -> float:
+    """Of fresh episodes before anything was learned."""
+    settings = dict(run)
+    env, method = settings.pop("env"), settings.pop("method", None)
+    return entropy_of(pretrain_config(env, "quick", settings, method), None)
 
 
 def measured(settings: dict[str, Any], times: int) -> dict[str, Any]:
@@ -128,26 +161,8 @@ def measured(settings: dict[str, Any], times: int) -> dict[str, Any]:
     return settings | {"checkpoint_every": max(1, iterations_of(settings) // times)}
 
 
-def learn(worlds: list[str], seeds: int, folder: Path, processes: int) -> dict[str, Found]:
-    """Curves by world."""
-    contestants = {rule: (rule, 10) for rule in RULES} | {
-        agents_name(agents): ("actor_critic", agents) for agents in AGENTS if agents != 10
-    }
-    experiments = {
-        f"{world}-{name}-{seed}": settings_of(world, rule, agents, seed)
-        for world in worlds
-        for name, (rule, agents) in contestants.items()
-        for seed in range(seeds)
-    }
-    curves = train_all(experiments, folder, processes)
-    return {
-        world: {name: [curves[f"{world}-{name}-{seed}"] for seed in range(seeds)] for name in contestants}
-        for world in worlds
-    }
-
-
-def agents_name(agents: int) -> str:
-    return {1: "1-agent", 10: "actor_critic"}.get(agents, f"{agents}-agents")
+def curves(of_seeds: list[dict[str, Any]]) -> list[Curve]:
+    return [found["curve"] for found in of_seeds]
 
 
 def steps_to(curve: Curve, mark: float) -> float:
@@ -157,41 +172,53 @@ def steps_to(curve: Curve, mark: float) -> float:
     return curve[first]["env_steps"] if first < len(curve) else np.inf
 
 
-def best_mean(curves: list[Curve]) -> float:
-    """The highest entropy, averaged over seeds, that was measured along the way."""
-    return float(np.max(np.mean([[row["entropy"] for row in curve] for curve in curves], axis=0)))
-
-
-def show_rules(world: str, found: Found) -> float:
-    """Print how fast each rule learns; returns reinforce's steps over actor_critic's, the median over seeds."""
-    mark = best_mean(found["reinforce"])
-    table = Table("rule", "steps", "entropy, each seed", f"steps to {mark:.2f}", "cells", title=f"{world}, 10 agents")
-    for rule in RULES:
+def show_methods(world: str, found: Found) -> dict[str, float]:
+    """Print how fast each method learns; returns the steps to each mark, the median over seeds, and paper's / ours."""
+    titles = [f"steps to +{nats}" for nats in NATS]
+    table = Table(
+        "method", "untrained", "counted from", "entropy", "steps", *titles, "cells", title=f"{world}, 10 agents"
+    )
+    values: dict[str, float] = {}
+    for method in (name for name in METHODS if name in found):
+        seeds, rows = found[method], []
+        for nats in NATS:
+            steps = [steps_to(one["curve"], one["reference"] + nats) for one in seeds]
+            rows.append(" ".join("-" if np.isinf(count) else f"{count:,}" for count in steps))
+            if np.isfinite(np.median(steps)):
+                values[f"steps_to_{nats}_{world}_{method}"] = float(np.median(steps))
         table.add_row(
-            rule,
-            f"{found[rule][0][-1]['env_steps']:,}",
-            each(found[rule], lambda curve: f"{curve[-1]['entropy']:.2f}"),
-            each(found[rule], lambda curve: f"{steps_to(curve, mark):,.0f}"),
-            each(found[rule], lambda curve: curve[-1]["last"]["covered_cells"]),
+            method,
+            each(seeds, lambda one: f"{one['untrained']:.2f}"),
+            each(seeds, lambda one: f"{one['reference']:.2f}"),
+            each(seeds, lambda one: f"{one['curve'][-1]['entropy']:.2f}"),
+            each(seeds, lambda one: f"{one['curve'][-1]['env_steps']:,}"),
+            *rows,
+            each(seeds, lambda one: one["curve"][-1]["last"]["covered_cells"]),
         )
     Console().print(table)
-    steps = np.array([steps_to(curve, mark) for curve in found["actor_critic"]])
-    return float(np.median(found["reinforce"][0][-1]["env_steps"] / steps))
+    for nats in NATS:
+        both = [f"steps_to_{nats}_{world}_{method}" for method in ("paper", "ours")]
+        if all(name in values for name in both):
+            values[f"steps_ratio_{nats}_{world}"] = values[both[0]] / values[both[1]]
+    return values
+
+
+def last_rows(found: Found, agents: int) -> list[dict[str, Any]]:
+    """The second look at the end of ours with so many agents, of every seed; empty where it was not asked for."""
+    return [curve[-1]["last"] for curve in curves(found.get("ours" if agents == 10 else f"{agents}-agents", []))]
 
 
 def show_agents(world: str, found: Found) -> None:
-    """Print what 1, 10 and 50 agents cover after the same number of steps, and how much they differ."""
-    steps = found["actor_critic"][0][-1]["env_steps"]
+    """Print what different numbers of agents cover after the same number of steps, and how much they differ."""
     table = Table(
         "agents", "entropy, each seed", "cells", "widest agent alone", "least agent", "KL between agents", "its floor",
-        title=f"{world}, {steps:,} steps",
+        title=f"{world}, ours",
     )  # fmt: skip
     for agents in AGENTS:
-        curves = found[agents_name(agents)]
-        last = [curve[-1]["last"] for curve in curves]
+        last = last_rows(found, agents)
         table.add_row(
             str(agents),
-            each(curves, lambda curve: f"{curve[-1]['entropy']:.2f}"),
+            each(last, lambda row: f"{row['entropy']:.2f}"),
             each(last, lambda row: row["covered_cells"]),
             each(last, lambda row: row["covered_cells_of_widest_agent"]),
             each(last, lambda row: min(row["covered_cells_per_agent"])),
@@ -201,24 +228,23 @@ def show_agents(world: str, found: Found) -> None:
     Console().print(table)
 
 
+def cells_by_agents(found: Mapping[str, Found]) -> dict[str, float]:
+    """Cells of ten agents over those of one, and of fifty over ten: means over seeds, then over the Ant's worlds."""
+    values = {}
+    for name, (many, few) in {"ten_vs_one_cells": (10, 1), "fifty_vs_ten_cells": (50, 10)}.items():
+        ratios = []
+        for world in (world for world in found if world.startswith("ant-")):
+            both = [[row["covered_cells"] for row in last_rows(found[world], agents)] for agents in (many, few)]
+            if all(both):
+                ratios.append(np.mean(both[0]) / np.mean(both[1]))
+        if ratios:
+            values[name] = float(np.mean(ratios))
+    return values
+
+
 def each(seeds: list[Any], text: Callable[[Any], Any]) -> str:
     """`text` of every seed, side by side."""
     return " ".join(str(text(seed)) for seed in seeds)
-
-
-def search(folder: Path, seeds: int, processes: int) -> None:
-    """The entropy that reinforce reaches on ant-empty in a million steps, by rate and initial std."""
-    experiments = {}
-    for rate, std in SEARCH:
-        for seed in range(seeds):
-            settings = settings_of("ant-empty", "reinforce", 10, seed) | {"learning_rate": rate, "initial_std": std}
-            experiments[f"search-{rate:g}-{std:g}-{seed}"] = measured(settings | {"total_steps": 1_000_000}, 1)
-    curves = list(train_all(experiments, folder, processes).values())
-    table = Table("rate", "std", "entropy, each seed", "mean", title="reinforce, ant-empty, 1M steps")
-    for index, (rate, std) in enumerate(SEARCH):
-        found = [curve[-1]["entropy"] for curve in curves[index * seeds : (index + 1) * seeds]]
-        table.add_row(f"{rate:g}", f"{std:g}", " ".join(f"{e:.2f}" for e in found), f"{np.mean(found):.2f}")
-    Console().print(table)
 
 
 def timing(rounds: int = 30) -> dict[str, float]:
@@ -232,36 +258,6 @@ def timing(rounds: int = 30) -> dict[str, float]:
         "update_vs_physics": float(np.median(ten[:, 1] / ten[:, 0])),
         "agents_50_vs_1": float(np.median(fifty.sum(axis=1) / one.sum(axis=1))),
     }
-
-
-class TimedTraining:
-    """Iterations of ant-empty with the default settings, timed: (physics, update, everything else) in seconds."""
-
-    def __init__(self, agents: int) -> None:
-        self.config = preset("quick", "ant-empty", agents)
-        rollouts = self.config.rollouts
-        self.replicas = make_replicas("ant-empty", rollouts.replicas, horizon=rollouts.horizon)
-        self.state = initial_state(self.config, self.replicas)
-        self.seconds: list[tuple[float, float, float]] = []
-
-    def iteration(self) -> None:
-        """As in `algorithm_1`, without what is written down."""
-        config, state = self.config, self.state
-        seed, rollouts = config.run.seed, config.rollouts
-        stopwatch, start = Stopwatch(self.replicas.engine), time.perf_counter()
-        state.iteration += 1
-        self.replicas.begin(rollouts, reset_seed(seed, state.iteration))
-        trajectory = collect(
-            self.replicas, state.population, rollouts.steps, seed, state.iteration, keep_next_observations=True
-        )
-        middle, physics = time.perf_counter(), stopwatch.stop()
-        state.pool = slide(state.pool, trajectory.segment, rollouts.per_horizon)
-        rewards = rewards_of(state.pool, config)
-        population, rng = state.population, generator(seed, state.iteration, SHUFFLING)
-        update(config.update, population, state.critic, state.optimizer, trajectory, rewards, state.iteration, rng)
-        population.see(trajectory.observations, trajectory.valid)
-        end = time.perf_counter()
-        self.seconds.append((physics, end - middle, middle - start - physics))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ SAVE_EVERY = 50_000
 QUICK = {"hidden": 32, "batch": 32, "updates": 2, "stored_first": 400, "episodes": 1}
 QUICK_VARIANTS = ["untrained", "ten-symmetric", "metra", "diayn"]
 
-OURS = {"features": ("0:3",), "feature_scale": (1.0, 1.0, 1.0), "horizon": STEPS}
+OURS: dict[str, Any] = {"features": ("0:3",), "feature_scale": (1.0, 1.0, 1.0), "horizon": STEPS}
 """x, y and z in metres, as by default; as columns of the observation they can have symmetries."""
 AGENTS: dict[str, tuple[str, int]] = {
     "ten": ("plain_ant", 10),
@@ -86,7 +86,9 @@ def main() -> None:
     parser.add_argument("--tell", action="store_true", help="only tell what has been done")
     parser.add_argument("--variants", nargs="*", default=list(NAMES), choices=NAMES, metavar="VARIANT")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2], help="seeds (default: 0 1 2)")
-    parser.add_argument("--marks", type=int, nargs="*", default=MARKS, help="steps to measure at (default: %(default)s)")
+    parser.add_argument(
+        "--marks", type=int, nargs="*", default=MARKS, help="steps to measure at (default: %(default)s)"
+    )
     parser.add_argument("--runs", type=Path, default=Path("runs/metra"), help="where runs are kept")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
     arguments = parser.parse_args()
@@ -243,7 +245,7 @@ def mirror(reflection: NDArray[np.int64], name: str) -> Symmetry:
     order, signs = np.abs(reflection).argmax(axis=1), reflection.sum(axis=1)
     vector = SignedOrder(np.array([*order, 2]), np.array([*signs, 1], np.float32))
     rotation = SignedOrder(vector.order, -vector.signs)
-    leg_of = [int(np.flatnonzero((LEGS == reflection @ leg).all(axis=1))[0]) for leg in LEGS]  # own inverse
+    leg_of = [int(np.flatnonzero((reflection @ leg == LEGS).all(axis=1))[0]) for leg in LEGS]  # own inverse
     ankle = [-int(np.sign((reflection @ ANKLES[twin]) @ ANKLES[leg])) for leg, twin in enumerate(leg_of)]
     joints = _of_legs(leg_of, ankle, range(4))
     quaternion = _side_by_side(SignedOrder.unchanged(1), rotation)
@@ -270,7 +272,9 @@ def tell(
     """Print the tables, by mark, and return the figures: means over seeds, and ours over theirs at the last mark."""
     figures: dict[str, float] = {}
     for mark in marks:
-        table = Table("variant", "cells, each seed", "cells with noise", "mean distance", "steps", title=f"{mark:,} steps")
+        table = Table(
+            "variant", "cells, each seed", "cells with noise", "mean distance", "steps", title=f"{mark:,} steps"
+        )
         for variant in variants:
             at = "0" if variant == "untrained" else str(mark)
             rows = [found[f"{variant}-{seed}"].get(at) for seed in seeds]

@@ -4,10 +4,11 @@ Written anew from the papers (Park, Rybkin and Levine 2024, arXiv 2310.08887; Ey
 2018). What papers leave open follows METRA's public code (github.com/seohongpark/METRA at e08e762, its commands for the
 state-based Ant): 8 episodes of 200 steps and then 50 gradient steps per epoch, none before 10,000 steps are stored;
 minibatches of 256 from a replay of 1e6 transitions; two hidden layers of 1024, tanh in the policy, ReLU elsewhere; Adam
-at 1e-4 for everything; discount 0.99, targets follow by 0.005; entropy weight from 0.01 steered to an entropy of -|A|/2;
-dual multiplier from 30, slack 1e-3, and the squared step in the latent space is averaged over its two numbers. Skills
-are two numbers: on the unit circle for METRA, standard normal for DIAYN. Observations are scaled by their mean and
-deviation in random episodes of 50 steps. The last step of an episode counts as its end, as it does there.
+at 1e-4 for everything; discount 0.99, targets follow by 0.005; weight of the actions' entropy from 0.01 on, steered to
+an entropy of -|A|/2; dual multiplier from 30 on, slack 1e-3, and the squared step in the latent space is averaged over
+its two numbers. Skills are two numbers: on the unit circle for METRA, standard normal for DIAYN. Observations are
+scaled by their mean and deviation in random episodes of 50 steps. The last step of an episode counts as its end, as it
+does there.
 """
 
 import copy
@@ -110,8 +111,8 @@ class Diayn(nn.Module):
         return torch.randn(count, SKILL, generator=rng)
 
     def rewards(self, seen: Tensor, then: Tensor, skills: Tensor) -> Tensor:
-        std = self.log_std(then).clamp(min=LOG_STD_RANGE[0]).exp()
-        return torch.distributions.Normal(self.mean(then), std).log_prob(skills).sum(-1)
+        log_std = self.log_std(then).clamp(min=LOG_STD_RANGE[0])
+        return log_normal((skills - self.mean(then)) / log_std.exp(), log_std)
 
     def learn(self, seen: Tensor, then: Tensor, skills: Tensor) -> None:
         step(self._optimizer, -self.rewards(seen, then, skills).mean())
@@ -138,9 +139,8 @@ class SoftActorCritic(nn.Module):
         log_std = log_std.clamp(*LOG_STD_RANGE)
         noise = torch.zeros_like(mean) if noise is None else noise
         raw = mean + log_std.exp() * noise
-        log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
         log_slope = 2 * (math.log(2) - raw - softplus(-2 * raw))  # of tanh
-        return raw.tanh(), (log_normal - log_slope).sum(-1)
+        return raw.tanh(), log_normal(noise, log_std) - log_slope.sum(-1)
 
     def learn(
         self, inputs: Tensor, actions: Tensor, rewards: Tensor, next_inputs: Tensor, ends: Tensor, noise: Tensor
@@ -307,6 +307,11 @@ def mlp(
         nn.init.zeros_(layer.bias)
     layers[-1].weight.data *= output_gain
     return nn.Sequential(layers[0], activation(), layers[1], activation(), layers[2])
+
+
+def log_normal(standard: Tensor, log_std: Tensor) -> Tensor:
+    """(n,), ln of the normal density `standard` (n, d) deviations from its mean."""
+    return (-0.5 * standard.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
 
 def adam(parameters: Iterable[nn.Parameter], rate: float) -> torch.optim.Optimizer:

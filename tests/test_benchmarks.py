@@ -84,8 +84,10 @@ def test_an_iterations_parts_are_written_and_a_quick_look_says_so(benchmark, mon
         "agents_50_vs_1",
         "peak_gb",
         "per_replica_4x_vs_1x",
+        "training_vs_physics",
     }
     assert all(value > 0 for value in report["figures"].values())
+    assert report["figures"]["training_vs_physics"] < 1
     assert set(report["seconds"]) == {
         "physics",
         "policy",
@@ -134,22 +136,65 @@ def test_jumpstarts_are_compared_on_fresh_episodes(benchmark, monkeypatch, tmp_p
         with_settings(JumpstartConfig(), changes)  # refuses what is no setting
 
 
-@pytest.mark.parametrize("rule", ["actor_critic", "reinforce", "trust_region"])
-def test_experiments_train_and_measure_every_checkpoint(benchmark, rule, tmp_path):
+@pytest.mark.parametrize("method", ["ours", "reinforce", "paper"])
+def test_a_method_is_trained_and_measured_from_before_it_learned(benchmark, method, tmp_path):
     learning, experiments = benchmark("learning"), benchmark("experiments")
-    settings = learning.settings_of("point-maze", rule, 2, seed=3) | TINY
-    settings |= {"rollout_steps": None} if rule != "actor_critic" else {}
-    if rule != "actor_critic":
-        del settings["critic_hidden"]
-    settings = learning.measured(settings, 2)
-    iterations = 10 if rule == "actor_critic" else 4
-    assert settings["checkpoint_every"] == iterations // 2
-    curve = experiments.train_one(tmp_path / "run", settings)
-    assert [row["iteration"] for row in curve] == [iterations // 2, iterations]
-    assert curve[-1]["env_steps"] == open_run(tmp_path / "run").last_row()["env_steps"] >= 300
+    run = {"env": "point-maze", "agents": 2, "replicas": 8, "horizon": 12, "seed": 3, **learning.METHODS[method]}
+    found = learning.learn_one(tmp_path / "run", {"run": run, "most": 300})
+    curve, reference = found["curve"], found["reference"]
+    assert curve[-1]["env_steps"] == open_run(tmp_path / "run" / "run").last_row()["env_steps"] >= 300
     assert curve[-1]["last"]["covered_cells_of_widest_agent"] > 0
     assert all(math.isfinite(row["entropy"]) for row in curve)
-    assert experiments.train_one(tmp_path / "run", {}) == curve, "what is done is not done again"
+    assert reference >= found["untrained"]
+    config = open_run(tmp_path / "run" / "run").pretraining
+    assert found["untrained"] == experiments.entropy_of(config, None)
+    assert learning.learn_one(tmp_path / "run", {"run": run, "most": 300}) == found, "what is done is not done again"
+
+
+def test_methods_that_learn_slowly_are_trained_until_they_have_risen_by_a_nat(benchmark, monkeypatch, tmp_path):
+    learning = benchmark("learning")
+    stages = []
+
+    def train(out, resume, **settings):
+        stages.append((settings["total_steps"], resume))
+        out.mkdir(parents=True, exist_ok=True)
+        return type("Run", (), {"pretraining": None})
+
+    entropies = iter([0.5, 0.2, 0.7, 0.7, 1.0, 1.6, 1.8])  # untrained: its own, of three methods; then of stages
+    monkeypatch.setattr(learning, "entropy_of", lambda config, population: next(entropies))
+    monkeypatch.setattr(learning, "load_population", lambda run: None)
+    monkeypatch.setattr(learning.kmyriad, "pretrain", train)
+    monkeypatch.setattr(learning, "train_one", lambda folder, settings: [settings["total_steps"]])
+    run = {"env": "point-maze", "agents": 10, "seed": 0, "method": "paper"}
+    found = learning.learn_one(tmp_path, {"run": run, "most": 120_000_000})
+    assert stages == [(2_000_000, False), (4_000_000, True), (8_000_000, True)]
+    assert (found["reference"], found["untrained"], found["curve"]) == (0.7, 0.5, [8_000_000])
+
+
+def test_steps_to_marks_count_from_the_best_untrained_entropy(benchmark):
+    learning = benchmark("learning")
+    entropies = {"paper": [0.9, 2.1, 1.9, 2.5], "ours": [2.2, 3.5, 4.1, 5.6]}
+    last = {"covered_cells": 10}
+    found = {
+        method: [
+            {
+                "reference": 1.0,
+                "untrained": 0.5,
+                "curve": [{"env_steps": 100 * n, "entropy": e, "last": last} for n, e in enumerate(curve, 1)],
+            }
+        ]
+        for method, curve in entropies.items()
+    }
+    assert learning.show_methods("ant-empty", found) == {
+        "steps_to_1_ant-empty_ours": 100,
+        "steps_to_2_ant-empty_ours": 200,
+        "steps_to_3_ant-empty_ours": 300,
+        "steps_to_4_ant-empty_ours": 400,
+        "steps_to_1_ant-empty_paper": 400,
+        "steps_ratio_1_ant-empty": 4,
+    }
+    one = [{"curve": [{"last": {"covered_cells": 5}}]}]
+    assert learning.cells_by_agents({"ant-empty": found | {"1-agents": one}}) == {"ten_vs_one_cells": 2}
 
 
 def test_experiments_run_side_by_side_in_processes_of_their_own(benchmark, tmp_path):
@@ -259,3 +304,131 @@ def test_environments_are_learned_in_and_measured_before_and_after(tmp_path, ben
     figures = environments.tell(rows, ["Pendulum-v1"], [0])
     assert figures["gain_Pendulum-v1"] == pytest.approx(found["after"]["entropy"] - found["before"]["entropy"])
     assert figures["agents_vs_one"] == 0
+
+
+def test_metras_latent_space_points_where_skills_lead_and_no_step_is_too_long(benchmark):
+    skills = benchmark("skills")
+    torch.manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
+    metra = skills.Metra(3, skills.Size(hidden=32, rate=1e-2))
+    for _ in range(400):  # a point that moves by a tenth along its skill, and a number that means nothing
+        z = metra.skills(256, rng)
+        seen = 2 * torch.rand(256, 3, generator=rng) - 1
+        then = torch.cat([seen[:, :2] + 0.1 * z, torch.rand(256, 1, generator=rng)], dim=1)
+        metra.learn(seen, then, z)
+    assert z.norm(dim=1).allclose(torch.ones(256))
+    rewards = metra.rewards(seen, then, z)
+    assert float(rewards.mean()) == pytest.approx(2**0.5, abs=0.2), "a step along the skill is as long as may be"
+    assert metra.rewards(seen, then, -z).allclose(-rewards, atol=1e-4)
+    assert metra.rewards(seen, then, z.flip(1) * torch.tensor([1, -1])).abs().mean() < 0.3, "not across it"
+
+
+def test_metras_multiplier_grows_where_steps_are_too_long(benchmark):
+    skills = benchmark("skills")
+    room = skills.Metra.room(torch.tensor([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0]]))
+    assert room.tolist() == [pytest.approx(1e-3), 0, -1], "the mean of squares is 1 at most; shorter counts little"
+    for scale, grows in ((100.0, True), (0.0, False)):
+        metra = skills.Metra(2, skills.Size(hidden=4), columns=1)
+        metra.phi[-1].weight.data *= scale
+        before = float(metra.log_multiplier)
+        metra.learn(torch.zeros(8, 2), torch.ones(8, 2), metra.skills(8, torch.Generator()))
+        assert (float(metra.log_multiplier) > before) == grows
+
+
+def test_diayn_is_paid_for_states_that_tell_the_skill(benchmark):
+    skills = benchmark("skills")
+    torch.manual_seed(0)
+    diayn, rng = skills.Diayn(2, skills.Size(hidden=32, rate=1e-2)), torch.Generator().manual_seed(0)
+    told = []
+    for _ in range(200):
+        z = diayn.skills(256, rng)
+        diayn.learn(torch.zeros(256, 2), z, z)
+        told.append(float(diayn.rewards(torch.zeros(256, 2), z, z).mean()))
+    assert told[-1] > 0 > told[0]
+    normal = torch.distributions.Normal(diayn.mean(z), diayn.log_std(z).exp())
+    assert diayn.rewards(z, z, z).allclose(normal.log_prob(z).sum(-1), atol=1e-4)
+
+
+def test_soft_actor_critic_draws_tanh_normal_actions_and_learns_what_is_paid(benchmark):
+    skills = benchmark("skills")
+    torch.manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
+    learner = skills.SoftActorCritic(3, 2, skills.Size(hidden=32, rate=1e-2))
+    inputs, noise = torch.randn(64, 3), torch.randn(64, 2)
+    actions, log_probs = learner.act(inputs, noise)
+    mean, log_std = learner.policy(inputs).chunk(2, dim=-1)
+    normal = torch.distributions.Normal(mean, log_std.exp())
+    drawn = torch.distributions.TransformedDistribution(normal, torch.distributions.TanhTransform())
+    assert log_probs.allclose(drawn.log_prob(actions).sum(-1), atol=1e-3)
+    assert learner.act(inputs)[0].allclose(mean.tanh())
+    ends = torch.ones(256, dtype=torch.bool)
+    for _ in range(300):  # one step, paid for an action near 0.5
+        inputs, actions = torch.randn(256, 3, generator=rng), 2 * torch.rand(256, 2, generator=rng) - 1
+        rewards = -(actions - 0.5).square().sum(-1)
+        learner.learn(inputs, actions, rewards, inputs, ends, torch.randn(2, 256, 2, generator=rng))
+    assert float(learner.act(inputs)[0].mean()) == pytest.approx(0.5, abs=0.1)
+
+
+def test_replay_forgets_the_oldest_episodes_and_tells_the_last_step(benchmark):
+    skills = benchmark("skills")
+    replay = skills.Replay(capacity=8, horizon=4, observations=1, actions=1)  # two episodes
+    for number in range(3):
+        seen = 10.0 * number + torch.arange(5.0)[None, :, None]
+        replay.add(seen, seen[:, :-1], torch.full((1, 2), float(number)))
+    seen, actions, then, z, ends = replay.draw(200, torch.Generator().manual_seed(0))
+    assert set(seen.flatten().tolist()) == {10, 11, 12, 13, 20, 21, 22, 23}
+    assert then.equal(seen + 1)
+    assert actions.equal(seen)
+    assert z.equal((seen // 10).expand(-1, 2))
+    assert ends.equal(seen[:, 0] % 10 == 3)
+
+
+@pytest.mark.parametrize("variant", ["metra", "diayn", "ten-symmetric", "untrained"])
+def test_coverage_by_metras_protocol_goes_on_where_it_stopped(benchmark, variant, tmp_path, monkeypatch):
+    metra = benchmark("metra")
+    monkeypatch.setattr(metra, "STEPS", 20)
+    monkeypatch.setitem(metra.OURS, "horizon", 20)
+    if variant == "ten-symmetric":
+        monkeypatch.setitem(metra.OURS, "replicas", 10)
+        monkeypatch.setitem(metra.OURS, "rollout_steps", 10)
+    settings = metra.settings_of(f"{variant}-1", [200, 400], quick=True)
+    settings["size"] |= {"stored_first": 100}
+    whole = metra.train_and_measure(tmp_path / "whole", settings)
+    for mark, row in whole.items():
+        assert row["steps"] >= int(mark)
+        assert row["cells"] > 0
+        assert row["cells_with_noise"] > 0
+    if variant != "untrained":
+        metra.train_and_measure(tmp_path / "parts", settings | {"marks": [200]})
+    found = metra.train_and_measure(tmp_path / "parts", settings)
+    times = {"seconds": 0}
+    assert {mark: row | times for mark, row in found.items()} == {mark: row | times for mark, row in whole.items()}
+    assert metra.measured(tmp_path / "parts") == found
+
+
+def test_the_ants_symmetries_are_exact(benchmark):
+    env = benchmark("metra").symmetric_ant().unwrapped
+    rng = np.random.default_rng(0)
+    env.reset(seed=0)
+    for symmetry in env.symmetries:
+        actions = rng.uniform(-1, 1, (20, 8))
+        for action in actions[:15]:
+            seen = env.step(action)[0]
+        there = symmetry.observation(seen)
+        here = [env.step(action)[0] for action in actions[15:]]
+        env.set_state(there[:15], there[15:])
+        mirrored = [env.step(symmetry.action(action))[0] for action in actions[15:]]
+        np.testing.assert_allclose(mirrored, [symmetry.observation(one) for one in here], atol=1e-9)
+
+
+def test_cells_and_figures_of_metras_protocol(benchmark, capsys):
+    metra = benchmark("metra")
+    assert metra.unique_cells(np.array([[[0.1, 0.2], [0.9, 0.9]], [[-0.1, 0.2], [1.0, 0.0]]])) == 3
+    row = {"cells": 20, "cells_with_noise": 30, "distance": 1.0, "steps": 100}
+    found = {"ten-0": {"100": row}, "metra-0": {"100": row | {"cells": 10}}, "ten-1": {}, "metra-1": {"100": row}}
+    assert metra.tell(found, ["ten", "metra"], [0, 1], [100]) == {
+        "cells_ten_100": 20,
+        "cells_metra_100": 15,
+        "cells_vs_metra": pytest.approx(4 / 3),
+    }
+    assert "20 -" in capsys.readouterr().out
