@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow test-warp test-mjlab test-install lint docs figures bench bench-environments bench-jumpstart bench-learning setup clean
+.PHONY: demo test test-slow test-warp test-mjlab test-install lint docs figures bench bench-environments bench-jumpstart bench-learning bench-metra setup clean
 
 demo: setup ## explore without reward, jump-start an agent to a goal, write a page (again: goes on where it was)
 	$(BIN)/python examples/demo.py
@@ -53,7 +53,11 @@ bench-environments: $(VENV)/.bench ## learning, goals and speed in other people'
 	mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/environments.py --json benchmarks/results/environments.json
 
-bench-learning: setup ## learning curves of all update rules in all worlds, three seeds: hours, resumable
+bench-metra: setup ## coverage beside METRA and DIAYN on Gymnasium's Ant, three seeds: days, resumable
+	mkdir -p benchmarks/results
+	$(BIN)/python benchmarks/metra.py --json benchmarks/results/metra.json
+
+bench-learning: setup ## steps to learn of ours and the paper's method in all worlds, three seeds: days, resumable
 	mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/learning.py --json benchmarks/results/learning.json --pictures pictures
 

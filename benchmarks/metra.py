@@ -20,7 +20,6 @@ import kmyriad as km  # noqa: I001  (first, as in the command: it tells torch's 
 import argparse
 import json
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -38,6 +37,7 @@ from skills import Diayn, Metra, Size, SkillLearner
 from torch import Tensor
 
 from kmyriad.envs.symmetry import SignedOrder, Symmetry
+from kmyriad.errors import UsageError
 from kmyriad.population.population import Population
 from kmyriad.rollout.replicas import Replicas, make_replicas
 from kmyriad.runs.files import write_json
@@ -123,7 +123,9 @@ def train_and_measure(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
     found = measured(folder)
-    marks = [mark for mark in settings["marks"] if str(mark) not in found]
+    marks = sorted(mark for mark in settings["marks"] if str(mark) not in found)
+    if found and marks and marks[0] < max(map(int, found)):
+        raise UsageError(f"{folder} was trained beyond {marks[0]} steps and not measured there; use another --runs")
     train = ours if settings["variant"] in (*AGENTS, "untrained") else skill_discovery
     with warnings.catch_warnings(action="ignore"):  # what other packages say about themselves
         for mark, row in train(folder, settings, marks):
@@ -144,24 +146,23 @@ def ours(folder: Path, settings: dict[str, Any], marks: Sequence[int]) -> Iterat
     env, agents = AGENTS.get(settings["variant"], AGENTS["ten"])
     asked: dict[str, Any] = {"agents": agents, "seed": settings["seed"], **OURS}
     for mark in marks:
-        replicas, started, steps = ant(env, settings["episodes"]), time.perf_counter(), 0
+        replicas, steps = ant(env, settings["episodes"]), 0
         if mark == 0:
             population = fresh_population(pretrain_config(f"metra:{env}", "quick", asked), replicas)
         else:
             out = folder / "run"
             run = km.pretrain(f"metra:{env}", out=out, resume=out.exists(), threads=1, total_steps=mark, **asked)
             population, steps = load_population(run), run.last_row()["env_steps"]
-        seconds = time.perf_counter() - started
-        yield mark, {"steps": steps, "seconds": seconds} | coverage(replicas, partial(act, population))
+        in_turn = population.select([episode % population.agents for episode in range(replicas.count)])
+        yield mark, {"steps": steps} | coverage(replicas, partial(act, in_turn))
         replicas.close()
 
 
 def act(population: Population, observations: Tensor, rng: torch.Generator | None) -> Tensor:
-    """(48, a), what agents do in turn: their means, or a sample."""
-    each = population.select([episode % population.agents for episode in range(len(observations))])
-    shape = (len(observations), 1, each.actions.size)
+    """(m, a), what each agent does after its observation (m, d): the mean, or a sample."""
+    shape = (population.agents, 1, population.actions.size)
     noise = torch.zeros(shape) if rng is None else torch.randn(shape, generator=rng)
-    return each.actions.squash(each(observations[:, None]).sample(noise)[:, 0])
+    return population.actions.squash(population(observations[:, None]).sample(noise)[:, 0])
 
 
 def skill_discovery(
@@ -174,16 +175,14 @@ def skill_discovery(
         learner.load(kept)
     skills = learner.reward.skills(settings["episodes"], torch.Generator().manual_seed(SEED))
     for mark in marks:
-        started = time.perf_counter()
         while learner.steps < mark:
             before = learner.steps
             learner.train_epoch()
             if before // SAVE_EVERY < learner.steps // SAVE_EVERY or learner.steps >= mark:
                 learner.save(kept)
-                print(f"{learner.steps} steps, {time.perf_counter() - started:.0f} s", flush=True)
-        row = {"steps": learner.steps, "seconds": time.perf_counter() - started}
-        replicas = ant("plain_ant", settings["episodes"])
-        yield mark, row | coverage(replicas, lambda seen, rng: learner.act(seen, skills, rng))
+                print(f"{learner.steps} steps", flush=True)
+        replicas, play = ant("plain_ant", settings["episodes"]), lambda seen, rng: learner.act(seen, skills, rng)
+        yield mark, {"steps": learner.steps} | coverage(replicas, play)
         replicas.close()
 
 

@@ -392,7 +392,7 @@ def test_coverage_by_metras_protocol_goes_on_where_it_stopped(benchmark, variant
         monkeypatch.setitem(metra.OURS, "replicas", 10)
         monkeypatch.setitem(metra.OURS, "rollout_steps", 10)
     settings = metra.settings_of(f"{variant}-1", [200, 400], quick=True)
-    settings["size"] |= {"stored_first": 100}
+    settings["size"] = settings["size"] | {"stored_first": 100}
     whole = metra.train_and_measure(tmp_path / "whole", settings)
     for mark, row in whole.items():
         assert row["steps"] >= int(mark)
@@ -401,9 +401,10 @@ def test_coverage_by_metras_protocol_goes_on_where_it_stopped(benchmark, variant
     if variant != "untrained":
         metra.train_and_measure(tmp_path / "parts", settings | {"marks": [200]})
     found = metra.train_and_measure(tmp_path / "parts", settings)
-    times = {"seconds": 0}
-    assert {mark: row | times for mark, row in found.items()} == {mark: row | times for mark, row in whole.items()}
-    assert metra.measured(tmp_path / "parts") == found
+    assert found == whole == metra.measured(tmp_path / "parts")
+    if variant != "untrained":
+        with pytest.raises(kmyriad.UsageError, match="trained beyond 300 steps"):
+            metra.train_and_measure(tmp_path / "parts", settings | {"marks": [300, 400]})
 
 
 def test_the_ants_symmetries_are_exact(benchmark):

@@ -11,6 +11,7 @@ from kmyriad.config import PretrainConfig
 from kmyriad.evaluation.measures import covered_cells, decomposition
 from kmyriad.objective.divergence import kl_to_others
 from kmyriad.objective.entropy import knn_entropy
+from kmyriad.objective.neighbours import Neighbours, nearest_neighbours
 from kmyriad.objective.rewards import Rewards
 from kmyriad.objective.scale import scale_of, scaled_visits, unit_of
 from kmyriad.population.distributions import Gaussian
@@ -60,8 +61,11 @@ def iteration_metrics(
     if state.iteration % config.rollouts.per_horizon == 0:
         pool = [segment.visits for segment in state.pool]
         clouds, unit = _particles_per_agent(pool, rng, config.world.feature_scale)
-        row["entropy_per_agent"] = [knn_entropy(cloud, k) + unit if len(cloud) > k else None for cloud in clouds]
-        row["kl_between_agents"] = _kl_between_agents(clouds, k)
+        own = [nearest_neighbours(cloud, k) if len(cloud) > k else None for cloud in clouds]
+        row["entropy_per_agent"] = [
+            knn_entropy(cloud, k, found) + unit if found else None for cloud, found in zip(clouds, own, strict=True)
+        ]
+        row["kl_between_agents"] = _kl_between_agents(clouds, k, own)
         whole, _ = scaled_visits(_whole(pool), config.world.feature_scale)
         newest = whole.features[:, :, -outcomes.valid.shape[2] :]
         starts = newest[((outcomes.episode_steps == 0) & outcomes.valid).cpu().numpy()]
@@ -157,11 +161,15 @@ def _whole(pool: Sequence[Visits]) -> Visits:
     return Visits(*(np.concatenate(part, axis=2) for part in parts))
 
 
-def _kl_between_agents(clouds: list[NDArray[np.float32]], k: int) -> float | None:
-    """The paper's Table 1: each agent against all others, averaged; None for a single agent."""
-    if len(clouds) < 2 or min(len(cloud) for cloud in clouds) <= k:
+def _kl_between_agents(clouds: list[NDArray[np.float32]], k: int, own: Sequence[Neighbours | None]) -> float | None:
+    """The paper's Table 1: each agent against all others, averaged; None for a single agent.
+
+    `own` are the neighbours within each cloud, None where it has too few points.
+    """
+    known = [found for found in own if found is not None]
+    if len(clouds) < 2 or len(known) < len(clouds):
         return None
-    return float(kl_to_others(clouds, k).mean())
+    return float(kl_to_others(clouds, k, own=known).mean())
 
 
 @torch.no_grad()

@@ -140,7 +140,7 @@ class _Batch:
 
     def at(self, part: Tensor) -> "_Batch":
         """The steps in `part`, of every agent."""
-        return _Batch(*(tensor[:, part] for tensor in vars(self).values()))
+        return _Batch(*(tensor.index_select(1, part) for tensor in vars(self).values()))
 
 
 class _Parts:
