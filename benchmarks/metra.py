@@ -33,7 +33,7 @@ from experiments import side_by_side
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from skills import Diayn, Metra, Size, SkillLearner
+from skills import Diayn, Kind, Metra, Size, SkillLearner
 from torch import Tensor
 
 from kmyriad.envs.symmetry import SignedOrder, Symmetry
@@ -60,7 +60,7 @@ AGENTS: dict[str, tuple[str, int]] = {
     "ten-symmetric": ("symmetric_ant", 10),
     "fifty-symmetric": ("symmetric_ant", 50),
 }
-SKILLS: dict[str, Callable[[int, Size], Any]] = {
+SKILLS: dict[str, Kind] = {
     "metra": Metra,
     "diayn": Diayn,
     "metra-xy": partial(Metra, columns=2),

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,18 +49,6 @@ class Size:
     rate: float = 1e-4
 
 
-class Reward(Protocol):
-    """What a skill is worth: a network that learns beside the policy."""
-
-    def skills(self, count: int, rng: torch.Generator) -> Tensor:
-        """(count, SKILL)."""
-
-    def rewards(self, seen: Tensor, then: Tensor, skills: Tensor) -> Tensor:
-        """(n,), what it is worth under `skills` to come from observations `seen` (n, d) to `then`."""
-
-    def learn(self, seen: Tensor, then: Tensor, skills: Tensor) -> None: ...
-
-
 class Metra(nn.Module):
     """Go far along the skill in a latent space phi where no step is longer than 1: d phi . z."""
 
@@ -75,9 +63,11 @@ class Metra(nn.Module):
         self.optimizers = [self._optimizer, self._dual_optimizer]
 
     def skills(self, count: int, rng: torch.Generator) -> Tensor:
+        """(count, SKILL), as they are drawn for episodes."""
         return nn.functional.normalize(torch.randn(count, SKILL, generator=rng))
 
     def rewards(self, seen: Tensor, then: Tensor, skills: Tensor) -> Tensor:
+        """(n,), what it is worth under `skills` (n, SKILL) to come from observations `seen` (n, d) to `then`."""
         return (self._moved(seen, then) * skills).sum(-1)
 
     def learn(self, seen: Tensor, then: Tensor, skills: Tensor) -> None:
@@ -116,6 +106,10 @@ class Diayn(nn.Module):
 
     def learn(self, seen: Tensor, then: Tensor, skills: Tensor) -> None:
         step(self._optimizer, -self.rewards(seen, then, skills).mean())
+
+
+Kind = Callable[[int, Size], Metra | Diayn]
+"""Makes what pays skills, and learns beside the policy, for observations of so many numbers."""
 
 
 class SoftActorCritic(nn.Module):
@@ -198,14 +192,12 @@ class Replay:
 class SkillLearner:
     """Trains a policy that takes a skill, epoch by epoch; goes on exactly from what `save` wrote."""
 
-    def __init__(
-        self, kind: Callable[[int, Size], Reward], replicas: Replicas, horizon: int, seed: int, size: Size | None = None
-    ) -> None:
+    def __init__(self, kind: Kind, replicas: Replicas, horizon: int, seed: int, size: Size | None = None) -> None:
         self.size, self.replicas, self.horizon, self.seed = size or Size(), replicas, horizon, seed
         actions = int(math.prod(replicas.action_space.shape or ()))
         self.mean, self.std = scale_of(replicas)
         torch.manual_seed(seed)
-        self.reward: Any = kind(replicas.observation_size, self.size)
+        self.reward = kind(replicas.observation_size, self.size)
         self.learner = SoftActorCritic(replicas.observation_size + SKILL, actions, self.size)
         self.replay = Replay(self.size.replay, horizon, replicas.observation_size, actions)
         self.epoch = 0
