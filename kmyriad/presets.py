@@ -61,7 +61,8 @@ def paper(agents: int, update: str | None = None) -> PretrainConfig:
         update=RULES[update](learning_rate=rate),
         run=RunConfig(rollout_steps=None),
     )
-    return config if update == "actor_critic" else with_settings(config, {"lr_milestones": (30, 80), "lr_decay": 0.5})
+    of_rule = {"averaged_iterations": 1} if update == "actor_critic" else {"lr_milestones": (30, 80), "lr_decay": 0.5}
+    return with_settings(config, of_rule)
 
 
 METHODS = {"ours": ours, "paper": paper}
@@ -140,6 +141,7 @@ def jumpstart_paper(init: Init) -> JumpstartConfig:
             entropy_coef=0.001 if fresh else 0.0,
             max_grad_norm=0.5,
             critic_hidden=(256, 256),
+            averaged_iterations=1,
         ),
         run=RunConfig(total_steps=10_000_000, replicas=300, rollout_steps=None),
     )
