@@ -34,8 +34,9 @@ PAPER_LEARNING_RATES = {1: 2e-4, 10: 2e-4, 50: 5e-4}
 
 def ours(agents: int, update: str | None = None) -> PretrainConfig:
     """Entropy and a way of its own for every agent, layers by code, actor-critic, symmetries that are declared."""
-    rule = RULES[update or "actor_critic"]()
-    run = RunConfig(rollout_steps=25 if isinstance(rule, ActorCritic) else None)
+    rule, run = RULES[update or "actor_critic"](), RunConfig(rollout_steps=None)
+    if isinstance(rule, ActorCritic):
+        rule, run = ActorCritic(averaged_iterations=16), RunConfig(rollout_steps=25)
     return PretrainConfig(population=PopulationConfig(agents), update=rule, run=run)
 
 
@@ -61,8 +62,7 @@ def paper(agents: int, update: str | None = None) -> PretrainConfig:
         update=RULES[update](learning_rate=rate),
         run=RunConfig(rollout_steps=None),
     )
-    of_rule = {"averaged_iterations": 1} if update == "actor_critic" else {"lr_milestones": (30, 80), "lr_decay": 0.5}
-    return with_settings(config, of_rule)
+    return config if update == "actor_critic" else with_settings(config, {"lr_milestones": (30, 80), "lr_decay": 0.5})
 
 
 METHODS = {"ours": ours, "paper": paper}
@@ -141,7 +141,6 @@ def jumpstart_paper(init: Init) -> JumpstartConfig:
             entropy_coef=0.001 if fresh else 0.0,
             max_grad_norm=0.5,
             critic_hidden=(256, 256),
-            averaged_iterations=1,
         ),
         run=RunConfig(total_steps=10_000_000, replicas=300, rollout_steps=None),
     )
