@@ -3,6 +3,7 @@
     python benchmarks/environments.py --json FILE             # all of it: hours on two cores, resumable
     python benchmarks/environments.py --quick                 # does it work? a minute or two
     python benchmarks/environments.py --only throughput       # or learning, or goals
+    python benchmarks/environments.py --known FILE --json FILE    # go on with what another machine has measured
 
 Learning: ten agents, one agent with as many steps, and the paper's gradient (`reinforce`), all with the default
 settings, against the population before it learned anything; measured on fresh episodes. Goals: a point that plain PPO
@@ -17,6 +18,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import gymnasium
@@ -33,6 +35,7 @@ from kmyriad.config import PretrainConfig, even_split
 from kmyriad.evaluation.measures import measure, visit
 from kmyriad.evaluation.selection import rank_agents
 from kmyriad.population.population import Population
+from kmyriad.reproduction.commits import current_commit
 from kmyriad.rollout.replicas import Replicas, make_replicas
 from kmyriad.rollout.task import task_of
 from kmyriad.runs.run import Run
@@ -85,6 +88,7 @@ def main() -> None:
     parser.add_argument(
         "--variants", nargs="*", default=list(VARIANTS), choices=VARIANTS, help="some of what is trained"
     )
+    parser.add_argument("--known", type=Path, metavar="FILE", help="measures of runs that need not be trained again")
     parser.add_argument("--runs", type=Path, default=Path("runs/environments"), help="where runs are kept")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
     arguments = parser.parse_args()
@@ -97,29 +101,52 @@ def main() -> None:
         figures |= throughput(TIMED[:1] if arguments.quick else TIMED)
     rows: dict[str, Any] = {}
     if "learning" in parts or "goals" in parts:
+        known = known_runs(arguments.known, arguments.steps)
         variants = {name: VARIANTS[name] for name in arguments.variants}
-        rows = learn(arguments.envs, arguments.seeds, arguments.steps, arguments.runs, arguments.processes, variants)
+        rows = known | learn(
+            arguments.envs, arguments.seeds, arguments.steps, arguments.runs, arguments.processes, variants, known
+        )
         figures |= tell(rows, arguments.envs, arguments.seeds)
+    reached: dict[str, Any] = {}
     if "goals" in parts:
         envs = [env for env in arguments.envs if env in GOALS]
-        found = reach(envs, arguments.seeds, arguments.steps, arguments.runs, arguments.processes)
-        figures |= {f"goal_{env}_{init}": value for env, inits in found.items() for init, value in inits.items()}
+        reached = reach(envs, arguments.seeds, arguments.steps, arguments.runs, arguments.processes)
+        figures |= {f"goal_{env}_{init}": mean(by) for env, told in reached.items() for init, by in told.items()}
     if arguments.json is not None:
         text = json.dumps(
-            {"figures": figures, "runs": rows, "steps": arguments.steps, "seeds": arguments.seeds}, indent=1
+            {"figures": figures, "steps": arguments.steps, "seeds": arguments.seeds, "goals": reached, "runs": rows},
+            indent=1,
         )
         arguments.json.write_text(text + "\n")
 
 
+def known_runs(path: Path | None, steps: int) -> dict[str, Any]:
+    """Measures of runs of so many steps, by name, from a file that `--json` wrote; none without one."""
+    if path is None:
+        return {}
+    told: dict[str, Any] = json.loads(path.read_text())
+    if told["steps"] != steps:
+        raise SystemExit(f"the runs in {path} have {told['steps']} steps, not {steps}; leave out --known or --steps")
+    runs: dict[str, Any] = told["runs"]
+    return runs
+
+
 def learn(
-    envs: list[str], seeds: list[int], steps: int, folder: Path, processes: int, variants: Mapping[str, dict[str, Any]]
+    envs: list[str],
+    seeds: list[int],
+    steps: int,
+    folder: Path,
+    processes: int,
+    variants: Mapping[str, dict[str, Any]],
+    known: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Measures of every run, by `env/variant/seed`."""
+    """Measures of every run that is not `known`, by `env-variant-seed`."""
     settings = {
         f"{env}-{name}-{seed}": {"env": LIST[env], "seed": seed, "total_steps": steps, **of_it}
         for env in envs
         for name, of_it in variants.items()
         for seed in seeds
+        if f"{env}-{name}-{seed}" not in known
     }
     return side_by_side(train_and_measure, settings, folder, processes)
 
@@ -133,10 +160,10 @@ def train_and_measure(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         return stored
     with warnings.catch_warnings(action="ignore"):  # what other packages say about themselves
         run = km.pretrain(out=folder, resume=folder.exists(), threads=1, **settings)
-        started, last = run.pretraining, run.last_row()
+        started = run.pretraining
         trained = _measured(started, load_population(run))
         before = _measured(started, None)
-    found = {"after": trained, "before": before, "steps_per_second": last["steps_per_second"]}
+    found = {"after": trained, "before": before, "commit": current_commit()}
     done.write_text(json.dumps(found) + "\n")
     return found
 
@@ -200,8 +227,10 @@ def tell(rows: Mapping[str, Any], envs: list[str], seeds: list[int]) -> dict[str
     return figures
 
 
-def reach(envs: list[str], seeds: list[int], steps: int, folder: Path, processes: int) -> dict[str, dict[str, float]]:
-    """Success at the end from the best of ten, a single policy and random ones: told by seed, returned as means."""
+def reach(
+    envs: list[str], seeds: list[int], steps: int, folder: Path, processes: int
+) -> dict[str, dict[str, list[float]]]:
+    """Success at the end from the best of ten, a single policy and random ones, by seed."""
     inits = {"best": "ten", "single": "one", "random": "ten"}
     steps = max(steps, 40_000)
     settings = {
@@ -221,13 +250,10 @@ def reach(envs: list[str], seeds: list[int], steps: int, folder: Path, processes
         return {}
     found = side_by_side(jumpstart_one, settings, folder, processes)
     table = Table("environment", "goal", *inits)
-    told: dict[str, dict[str, float]] = {}
+    told: dict[str, dict[str, list[float]]] = {}
     for env in envs:
-        by_init = {init: [found[f"{env}-to-goal-{init}-{seed}"] for seed in seeds] for init in inits}
-        told[env] = {init: float(np.mean(values)) for init, values in by_init.items()}
-        table.add_row(
-            env, str(GOALS[env]), *(" ".join(f"{value:.2f}" for value in values) for values in by_init.values())
-        )
+        told[env] = {init: [found[f"{env}-to-goal-{init}-{seed}"] for seed in seeds] for init in inits}
+        table.add_row(env, str(GOALS[env]), *(" ".join(f"{value:.2f}" for value in by) for by in told[env].values()))
     Console().print(table)
     return told
 

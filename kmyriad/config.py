@@ -144,6 +144,8 @@ class ActorCritic:
     """Passes of the critic alone, before the policy learns; 0: both learn at once."""
     critic_lambda: Fraction | None = None
     """Lambda of the critic's own targets, with critic_epochs; none takes gae_lambda."""
+    averaged_iterations: Annotated[int, Between(1, 1_000_000)] = 1
+    """Moving average of the weights, over about so many iterations, that checkpoints give as policies; 1: none."""
 
     def __post_init__(self) -> None:
         check_fields(self)

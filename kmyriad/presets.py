@@ -34,8 +34,9 @@ PAPER_LEARNING_RATES = {1: 2e-4, 10: 2e-4, 50: 5e-4}
 
 def ours(agents: int, update: str | None = None) -> PretrainConfig:
     """Entropy and a way of its own for every agent, layers by code, actor-critic, symmetries that are declared."""
-    rule = RULES[update or "actor_critic"]()
-    run = RunConfig(rollout_steps=25 if isinstance(rule, ActorCritic) else None)
+    rule, run = RULES[update or "actor_critic"](), RunConfig(rollout_steps=None)
+    if isinstance(rule, ActorCritic):
+        rule, run = ActorCritic(averaged_iterations=16), RunConfig(rollout_steps=25)
     return PretrainConfig(population=PopulationConfig(agents), update=rule, run=run)
 
 

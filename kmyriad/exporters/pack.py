@@ -16,7 +16,7 @@ from kmyriad.runs.progress import say
 from kmyriad.runs.run import Run, open_run
 from kmyriad.runs.tensor_file import TensorFile, write_tensor_file
 
-KEPT = ("population.", "critic.")
+KEPT = ("population.", "average.", "critic.")
 """Of a checkpoint's tensors. What is left out (optimizer, simulator, pool) only a resume needs."""
 FIRST_LEFT_OUT = ("report.html", "evaluation.safetensors")
 """Where a file would be too large to share."""

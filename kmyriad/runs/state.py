@@ -37,6 +37,8 @@ class TrainingState:
     success_steps: list[int] = field(default_factory=list)
     """Of a task that is being learned: how many steps its last successes took."""
     pool: list[Segment] = field(default_factory=list)
+    average: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Moving average of the policies' weights, where one is kept: what a checkpoint gives to those who only read it."""
 
     @property
     def learning_rate(self) -> float:
@@ -48,9 +50,19 @@ class TrainingState:
         self.bad_gradients = 0 if good_gradient else self.bad_gradients + 1
         self.skipped_updates += not good_gradient
 
+    @torch.no_grad()
+    def average_in(self, iterations: int) -> None:
+        """Let the average follow the weights: the plain mean, later an exponential one (Polyak & Juditsky 1992)."""
+        if iterations == 1:
+            return
+        for name, parameter in self.population.named_parameters():
+            average = self.average.setdefault(name, parameter.detach().clone())
+            average.lerp_(parameter, 1 / min(self.iteration, iterations))
+
     def checkpoint(self, replicas: Replicas | None) -> TensorFile:
         """Everything to go on from, of all processes; `replicas` only where they are in the middle of episodes."""
         tensors = {f"population.{name}": tensor for name, tensor in self.population.state_dict().items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in self.average.items()}
         if self.critic is not None:
             tensors |= {f"critic.{name}": tensor for name, tensor in self.critic.state_dict().items()}
         for index, entries in self.optimizer.state_dict()["state"].items():
@@ -70,6 +82,7 @@ class TrainingState:
         facts = checkpoint.facts
         try:
             self.population.load_state_dict(_under("population", checkpoint))
+            self.average = {name: one.to(self.population.device) for name, one in _under("average", checkpoint).items()}
             if self.critic is not None:
                 self.critic.load_state_dict(_under("critic", checkpoint))
             self.optimizer.param_groups[0]["lr"] = checked("learning_rate", facts["learning_rate"], float)
@@ -150,7 +163,7 @@ def visits_from(path: Path) -> tuple[Visits, dict[str, Any]]:
 
 
 def _population(run: Run, checkpoint: TensorFile) -> Population:
-    tensors = _under("population", checkpoint)
+    tensors = _under("population", checkpoint) | _under("average", checkpoint)
     try:
         check_architecture(checkpoint.facts["architecture"], tensors)
         population = Population.build(checkpoint.facts["architecture"])

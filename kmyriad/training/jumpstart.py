@@ -171,6 +171,7 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, logge
             critic_only=state.iteration <= config.start.critic_warm_up,
         )
         state.population.see(trajectory.observations, trajectory.valid)
+        state.average_in(config.update.averaged_iterations)
 
         # Write it down.
         state.count(outcomes.steps, good_gradient=math.isfinite(report.gradient_norm))

@@ -171,6 +171,8 @@ def algorithm_1(
             config.update, state.population, state.critic, state.optimizer, trajectory, rewards, state.iteration, rng
         )
         state.population.see(trajectory.observations, trajectory.valid)
+        if isinstance(config.update, ActorCritic):
+            state.average_in(config.update.averaged_iterations)
 
         # Write it down.
         state.count(outcomes.steps, good_gradient=math.isfinite(report.gradient_norm))

@@ -119,9 +119,32 @@ def test_a_trained_population_is_loaded_again(tmp_path):
     population = kmyriad.load_population(run)
     stored = read_tensor_file(checkpoint_path(run.checkpoints, 4)).tensors
     for name, parameter in population.state_dict().items():
-        torch.testing.assert_close(parameter, stored[f"population.{name}"], rtol=0, atol=0)
+        kept = stored.get(f"average.{name}", stored[f"population.{name}"])
+        torch.testing.assert_close(parameter, kept, rtol=0, atol=0)
     assert (population.agents, population.actions.size) == (2, 2)
     assert population.agent(1)(torch.zeros(3, 4)).mean.shape == (3, 2)
+
+
+def test_a_loaded_population_is_the_average_of_the_last_ones(tmp_path):
+    settings = SMALL | {"averaged_iterations": 3, "checkpoint_every": 1, "keep_checkpoints": 9}
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **settings)
+    stored = [read_tensor_file(checkpoint_path(run.checkpoints, iteration)).tensors for iteration in (1, 2, 3, 4)]
+    name = "trunk_weights.0"
+    learned = [tensors[f"population.{name}"] for tensors in stored]
+    assert not torch.equal(learned[0], learned[3])
+    mean = (learned[0] + learned[1] + learned[2]) / 3
+    expected = mean + (learned[3] - mean) / 3
+    torch.testing.assert_close(dict(load_population(run).named_parameters())[name].data, expected)
+    torch.testing.assert_close(stored[2][f"average.{name}"], mean)
+
+
+def test_the_papers_method_averages_nothing(tmp_path):
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", method="paper", update="actor_critic", **SMALL)
+    tensors = read_tensor_file(checkpoint_path(run.checkpoints, 4)).tensors
+    assert not [name for name in tensors if name.startswith("average.")]
+    population = load_population(run)
+    for name, parameter in population.named_parameters():
+        assert torch.equal(parameter, tensors[f"population.{name}"])
 
 
 def test_a_run_without_a_checkpoint_says_so(tmp_path):
