@@ -177,9 +177,9 @@ def measure(size: Size) -> tuple[dict[str, float], dict[str, float]]:
     return figures, seconds
 
 
-def training_vs_physics(rounds: int) -> float:
+def training_vs_physics(rounds: int, **settings: Any) -> float:
     """Bare stepping's seconds / default training's, over `rounds` horizons; the first iteration only warms up."""
-    config = preset("quick", "ant-empty", 10)
+    config = with_settings(preset("quick", "ant-empty", 10), settings)
     rollouts = config.rollouts
     steps = (rounds * rollouts.per_horizon + 1) * rollouts.steps_per_iteration
     config = with_settings(config, {"total_steps": steps})

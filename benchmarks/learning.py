@@ -131,7 +131,7 @@ def learn_one(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     done, run, most = folder / "learned.json", settings["run"], settings["most"]
     if done.exists():
         return read_json(done)
-    shared = {name: value for name, value in run.items() if name not in ("method", "update")} | {"agents": 10}
+    shared = {name: value for name, value in run.items() if name not in ("method", "update")}
     untrained = untrained_entropy(run)
     reference = max(untrained, *(untrained_entropy(shared | of_it) for of_it in METHODS.values()))
     is_ours = "method" not in run and "update" not in run

@@ -50,7 +50,7 @@ class Size:
 
 
 class Metra(nn.Module):
-    """Go far along the skill in a latent space phi where no step is longer than 1: d phi . z."""
+    """Go far along the skill in a latent space phi in which steps are short (mean square at most 1): d phi . z."""
 
     def __init__(self, inputs: int, size: Size, columns: int | None = None) -> None:
         """`columns` is how many of the observation's numbers phi sees; None for all."""

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -75,6 +76,8 @@ def test_stepping_writes_its_figures(tmp_path):
 def test_an_iterations_parts_are_written_and_a_quick_look_says_so(benchmark, monkeypatch, tmp_path, capsys):
     epoch, path = benchmark("epoch"), tmp_path / "report.json"
     monkeypatch.setattr(epoch, "QUICK", epoch.Size(replicas=50, horizon=20, rounds=3))
+    few = partial(epoch.training_vs_physics, replicas=20, horizon=50)
+    monkeypatch.setattr(epoch, "training_vs_physics", few)
     monkeypatch.setattr(sys, "argv", ["epoch.py", "--quick", "--rounds", "1", "--json", str(path)])
     epoch.main()
     report = json.loads(path.read_text())
