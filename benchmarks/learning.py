@@ -39,6 +39,8 @@ NATS = (1, 2, 3, 4)
 AGENTS = (1, 10, 50)
 OURS_STEPS, FIRST_STEPS, MEASUREMENTS = 1_000_000, 2_000_000, 20
 """Environment steps of ours, of the first stage of the others, and how often a stage is measured on the way."""
+WIDE = 140
+"""Letters in a row of a table."""
 QUICK = {"replicas": 20, "horizon": 50}
 NAMES = {
     "50-agents": "50 agents",
@@ -195,7 +197,7 @@ def show_methods(world: str, found: Found) -> dict[str, float]:
             *rows,
             each(seeds, lambda one: one["curve"][-1]["last"]["covered_cells"]),
         )
-    Console().print(table)
+    Console(width=WIDE).print(table)
     for nats in NATS:
         both = [f"steps_to_{nats}_{world}_{method}" for method in ("paper", "ours")]
         if all(name in values for name in both):
@@ -216,6 +218,8 @@ def show_agents(world: str, found: Found) -> None:
     )  # fmt: skip
     for agents in AGENTS:
         last = last_rows(found, agents)
+        if not last:
+            continue
         table.add_row(
             str(agents),
             each(last, lambda row: f"{row['entropy']:.2f}"),
@@ -225,7 +229,7 @@ def show_agents(world: str, found: Found) -> None:
             each(last, lambda row: f"{np.mean(row['kl_between_agents']):.2f}" if "kl_floor" in row else "-"),
             each(last, lambda row: f"{row['kl_floor']:.2f}" if "kl_floor" in row else "-"),
         )
-    Console().print(table)
+    Console(width=WIDE).print(table)
 
 
 def cells_by_agents(found: Mapping[str, Found]) -> dict[str, float]:

@@ -278,18 +278,19 @@ def tell(
             at = "0" if variant == "untrained" else str(mark)
             rows = [found[f"{variant}-{seed}"].get(at) for seed in seeds]
             done = [row for row in rows if row is not None]
-            if done:
-                figures[f"cells_{variant}_{at}"] = float(np.mean([row["cells"] for row in done]))
-            each = ("cells", "cells_with_noise", "distance", "steps")
-            table.add_row(
-                NAMES[variant],
-                *(" ".join("-" if row is None else f"{row[name]:.4g}" for row in rows) for name in each),
+            if not done:
+                continue
+            figures[f"cells_{variant}_{at}"] = float(np.mean([row["cells"] for row in done]))
+            each = {"cells": "d", "cells_with_noise": "d", "distance": ".1f", "steps": ",d"}
+            told = (
+                " ".join("-" if row is None else f"{row[name]:{form}}" for row in rows) for name, form in each.items()
             )
+            table.add_row(NAMES[variant], *told)
         for theirs in ("metra", "diayn"):
             both = [f"cells_{variant}_{mark}" for variant in ("ten", theirs)]
             if all(name in figures for name in both):
                 figures[f"cells_vs_{theirs}"] = figures[both[0]] / figures[both[1]]
-        Console().print(table)
+        Console(width=120).print(table)
     Console().print({name: value for name, value in figures.items() if "_vs_" in name})
     return figures
 
