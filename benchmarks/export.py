@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from kmyriad.exporters.carried.policy import largest_difference, make_env, make_envs, read_facts
+from kmyriad.exporters.carried.policy import STARTS, largest_difference, make_env, make_envs, read_facts, returns
 from kmyriad.exporters.folder import carried_module
 from kmyriad.reproduction.commits import current_commit
 
@@ -54,8 +54,6 @@ MOMENTS = (0.3, 0.6, 0.9)
 SHOWN = ("world", "seed", "target", "success_here", "success_before", "success_after")
 PARTS = 4
 """Parts of training after each of which success is measured."""
-STARTS = 1000
-"""Seed of the episodes that tell success."""
 MEASURED = ("calls", "fifty", "training")
 """Times per call, exports of fifty agents, and the long part: actions and success before and after training."""
 FILES = {
@@ -154,7 +152,7 @@ def microseconds_per_call(world: str, targets: list[str]) -> dict[str, list[floa
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run = kmyriad.pretrain(world, agents=10, out=folder / "run", total_steps=5000, threads=1)
-        return {to: _called(kmyriad.export(run, to, folder / to, agent=1, goal=(1, 1)), to) for to in targets}
+        return {to: _called(kmyriad.export(run, to, folder / to, agent=1), to) for to in targets}
 
 
 def _called(folder: Path, to: str) -> list[float]:
@@ -240,14 +238,7 @@ def one_target(run: Any, to: str, chosen: dict[str, Any], folder: Path, steps: i
 def success(folder: Path, opened: Opened, episodes: int) -> NDArray[np.bool_]:
     """(episodes,), whether the goal is reached: one episode in each of as many environments, always the same starts."""
     envs = make_envs(read_facts(folder), episodes, threads=1)
-    seen, _ = envs.reset(seed=STARTS)
-    going, reached = np.ones(episodes, bool), np.zeros(episodes, bool)
-    while going.any():
-        seen, _, terminated, truncated, _ = envs.step(opened.sample(seen))
-        reached |= going & terminated  # these episodes end at the goal
-        going &= ~(terminated | truncated)
-    envs.close()
-    return reached
+    return np.asarray(returns(lambda seen: opened.sample(seen.numpy()), envs) > 0)  # the goal's reward is all there is
 
 
 def timed(folder: Path, opened: Opened, count: int) -> float:
@@ -303,8 +294,7 @@ def open_cleanrl(library: ModuleType, folder: Path) -> Opened:
 
     def sample(seen: Array) -> Array:
         with torch.no_grad():
-            drawn = agent.policy.distribution(torch.from_numpy(seen)).sample()
-            return agent.policy.to_environment(drawn).numpy()
+            return agent.policy.sample(torch.from_numpy(seen)).numpy()
 
     def train(steps: int) -> None:
         nonlocal trained
