@@ -212,15 +212,15 @@ def _readme(to: str, source: Source, size: Size, written: int) -> str:
         "parquet": f"`episodes.parquet` has {A_ROW}\n`last.parquet` has what each episode led to.",
         "npz": f"`episodes-0000.npz` and so on have {A_ROW}\n`last_...` is what each episode led to.",
     }
-    goal = source.facts["goal"]
+    goal, agents = source.facts["goal"], source.population.agents
     own = "nothing" if is_world(source.facts) else "its own task"
     reward = f"the goal {' '.join(f'{number:g}' for number in goal)}" if goal else own
     lines = [
         f"# Episodes of the run `{source.run.name}`",
         "",
-        f"- {size.episodes:,} episodes, {size.steps:,} steps, {written:,} bytes; {source.population.agents} agents.",
+        f"- {size.episodes:,} episodes, {size.steps:,} steps, {written:,} bytes; {agents} agent{'s' * (agents > 1)}.",
         f"- Environment `{source.facts['env_id']}`, rewards for {reward}; its settings are in dataset.json.",
-        f"- {size.left_out} more episodes were left out because their physics broke.",
+        f"- {size.left_out} episodes were left out because their physics broke.",
         "- Actions are the environment's own; log-probabilities are of the raw ones, before squashing.",
         "",
         use[to],

@@ -46,6 +46,7 @@ def runs(tmp_path_factory):
         settings = {"env": env, "env_settings": {"lucky": True} if name == "function" else {}}
         untrained_run(folder / name, with_settings(CASES["discrete"], settings))
     untrained_jumpstart(folder / "jumpstart")
+    untrained_jumpstart(folder / "two", top=2)
     return folder
 
 
@@ -267,7 +268,8 @@ def test_carried_code_knows_nothing_of_this_package(runs, tmp_path):
     ("run", "settings", "sentence"),
     [
         ("maze", {"to": "sb4"}, "unknown target 'sb4'"),
-        ("maze", {"to": "onnx"}, "name one (--agent 3), or a goal"),
+        ("maze", {"to": "onnx"}, "has 4 agents; name one (--agent 3), or a goal"),
+        ("two", {"to": "onnx"}, "has 2 agents; name one (--agent 1), or take all (--all)"),
         ("maze", {"to": "onnx", "agent": 4}, "agent must be between 0 and 3; got 4"),
         ("maze", {"to": "onnx", "agent": 1, "all_agents": True}, "exclude each other"),
         ("maze", {"to": "onnx", "goal": (1.0,)}, "goal must be (x, y), (x, y, z)"),
