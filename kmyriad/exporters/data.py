@@ -251,13 +251,13 @@ def _episodes(trajectory: Trajectory, population: Population) -> Iterator[Episod
     """The first episode of every replica."""
     assert trajectory.next_observations is not None
     lengths = trajectory.in_first_episode.sum(dim=-1).numpy()
+    actions = population.actions.squash(trajectory.actions)
     for agent, replica in np.ndindex(lengths.shape):
         steps = slice(int(lengths[agent, replica]))
         place = (agent, replica, steps)
         if not trajectory.valid[place].all():
             yield None
             continue
-        raw = trajectory.actions[place]
         last = trajectory.next_observations[agent, replica, lengths[agent, replica] - 1]
         terminated = trajectory.terminated[place].numpy().copy()
         truncated = np.zeros_like(terminated)
@@ -265,8 +265,8 @@ def _episodes(trajectory: Trajectory, population: Population) -> Iterator[Episod
         yield Episode(
             agent,
             np.concatenate([trajectory.observations[place].numpy(), last.numpy()[None]]),
-            population.actions.squash(raw).numpy(),
-            raw.numpy(),
+            actions[place].numpy(),
+            trajectory.actions[place].numpy(),
             trajectory.log_probs[place].numpy(),
             trajectory.rewards[place].numpy(),
             terminated,

@@ -374,7 +374,7 @@ def test_a_folder_stands_alone(tmp_path):
 @pytest.mark.slow
 def test_the_goal_is_learned_from_data_alone():
     example = BENCHMARKS.parent / "examples/offline.py"
-    small = ["--pretrain-steps", "100000", "--episodes", "400", "--steps", "4000", "--trials", "50"]
+    small = ["--pretrain-steps", "100000", "--episodes", "400", "--steps", "2000", "--trials", "50"]
     shown = subprocess.run([sys.executable, str(example), *small], capture_output=True, text=True, check=True).stdout
     in_data, learned = (float(shown.split(words)[1].split()[0]) for words in ("agents: ", "gradient steps: "))
     assert learned > in_data
