@@ -174,7 +174,7 @@ def algorithm_1(
 
         # Write it down.
         state.count(outcomes.steps, good_gradient=math.isfinite(report.gradient_norm))
-        row = iteration_metrics(config, replicas.cell, state, trajectory, outcomes, rewards, report) if leads() else {}
+        row = iteration_metrics(config, replicas.cell, state, trajectory, outcomes, rewards, report)
         logger.record(state, row | timings(outcomes.steps, time.perf_counter() - started))
 
 
