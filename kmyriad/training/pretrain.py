@@ -105,7 +105,7 @@ def _train(
     world, rollouts, cores = config.world, config.rollouts, threads(config.run.threads)
     if cores is not None:
         torch.set_num_threads(cores)
-    check_memory(rollouts, config.population.trunk_hidden, config.population.agent_hidden, device)
+    check_memory(rollouts, config.population.trunk_hidden, config.population.agent_hidden, device, world.engine)
     replicas = make_replicas(
         world.env,
         rollouts.replicas,
