@@ -57,6 +57,11 @@ def test_warp_engine_writes_its_figures(tmp_path):
     assert "times the speed of mujoco.batch" in shown
 
 
+def test_before_compares_all_numbers_of_a_report(benchmark):
+    report = {"figures": {"a": 2, "b": {"c": 0.5}}, "settings": {"quick": True, "zero": 0}, "versions": {"torch": "2"}}
+    assert dict(benchmark("before").flat(report)) == {"figures: a": 2, "figures: b: c": 0.5}
+
+
 def test_stepping_writes_its_figures(tmp_path):
     report, shown = figures_of("stepping", tmp_path, "--quick", "--replicas", "8")
     figures = report["figures"]
