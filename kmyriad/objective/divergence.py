@@ -42,12 +42,12 @@ def kl_to_others(
         return np.array([np.nan])
     if subsample is not None:
         clouds = _draw(clouds, subsample, rng)
-    return np.array(
-        [
-            kl_divergence(cloud, np.concatenate([*clouds[:agent], *clouds[agent + 1 :]]), k)
-            for agent, cloud in enumerate(clouds)
-        ]
-    )
+    return np.array([kl_of_one(clouds, agent, k) for agent in range(len(clouds))])
+
+
+def kl_of_one(clouds: Clouds, agent: int, k: int = 5) -> float:
+    """The divergence of one agent's points from those of all others pooled, of at least two."""
+    return kl_divergence(clouds[agent], np.concatenate([*clouds[:agent], *clouds[agent + 1 :]]), k)
 
 
 def pairwise_kl(
