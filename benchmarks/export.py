@@ -11,6 +11,9 @@ every part of that training, always from the same starts.
 - `drop_error`: the standard error of a drop, the largest of all. The worst of many drops that are nought is two to
   three times this by chance alone.
 - `fifty_agents_seconds`: of processor time to export all of fifty agents, the slowest target.
+
+With `--json FILE` it goes on where it was: rows that are there already are kept, and each says of which commit it is.
+Times per call want a quiet machine: `--only calls` takes them alone, in a minute.
 """
 
 import kmyriad  # noqa: I001  (first, as in the command: it tells torch's threads, not loaded yet, to sleep)
@@ -34,8 +37,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from kmyriad.exporters.carried.policy import largest_difference, make_env, make_envs, read_facts
+from kmyriad.exporters.carried.policy import STARTS, largest_difference, make_env, make_envs, read_facts, returns
 from kmyriad.exporters.folder import carried_module
+from kmyriad.reproduction.commits import current_commit
 
 WORLDS = ("point-maze", "ant-empty")
 SIZES: dict[str, Any] = {"total_steps": 300_000}
@@ -50,8 +54,8 @@ MOMENTS = (0.3, 0.6, 0.9)
 SHOWN = ("world", "seed", "target", "success_here", "success_before", "success_after")
 PARTS = 4
 """Parts of training after each of which success is measured."""
-STARTS = 1000
-"""Seed of the episodes that tell success."""
+MEASURED = ("calls", "fifty", "training")
+"""Times per call, exports of fifty agents, and the long part: actions and success before and after training."""
 FILES = {
     "onnx": ("policy", "policy.onnx"),
     "torch": ("ppo", "policy.pt2"),
@@ -85,35 +89,76 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20_000, help="of training, each target (default: %(default)s)")
     parser.add_argument("--episodes", type=int, default=1000, help="of every success rate (default: %(default)s)")
     parser.add_argument("--targets", nargs="+", default=[*FILES], choices=[*FILES])
+    parser.add_argument("--only", nargs="+", default=[*MEASURED], choices=[*MEASURED], help="parts of all this")
     parser.add_argument("--quick", action="store_true", help="a look: PointMaze, little training, few episodes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, after every row")
     arguments = parser.parse_args()
     worlds, seeds = (["point-maze"], [1]) if arguments.quick else (arguments.worlds, arguments.seeds)
     steps, episodes = (2_000, 20) if arguments.quick else (arguments.steps, arguments.episodes)
     torch.set_num_threads(1)
-    fifty = {to: fifty_agents(to) for to in arguments.targets}
-    rows: list[dict[str, Any]] = []
-    for seed, world in product(seeds, worlds):
-        for row in measure(world, seed, arguments.targets, steps, episodes, arguments.quick):
-            rows.append(row)
+    found = Found(arguments.json, steps, episodes)
+    if "calls" in arguments.only:
+        found.calls |= {world: microseconds_per_call(world, arguments.targets) for world in worlds}
+    if "fifty" in arguments.only:
+        found.fifty |= {to: fifty_agents(to) for to in arguments.targets}
+    found.write()
+    for seed, world in product(seeds, worlds) if "training" in arguments.only else []:
+        missing = [to for to in arguments.targets if not found.has(world, seed, to)]
+        for row in measure(world, seed, missing, steps, episodes, arguments.quick) if missing else []:
+            found.rows.append(row)
+            found.write()
             Console(stderr=True).print({name: row[name] for name in SHOWN}, soft_wrap=True)
-            figures = figures_of(rows) | {"fifty_agents_seconds": max(fifty.values())}
-            if arguments.json:
-                told = {"figures": figures, "fifty_agents_seconds": fifty, "steps": steps, "episodes": episodes}
-                arguments.json.write_text(json.dumps(told | {"rows": rows}, indent=1) + "\n")
-    show(rows, steps)
-    Console().print({to: round(seconds, 1) for to, seconds in fifty.items()}, figures)
+    show(found)
 
 
-def figures_of(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Over all worlds, seeds and targets."""
-    drops = [drop for row in rows for drop in row["drops"]]
-    return {
-        "max_difference": max(row["max_difference"] for row in rows),
-        "largest_gap": max(abs(row["success_before"] - row["success_here"]) for row in rows),
-        "worst_drop": max((drop["drop"] for drop in drops), default=0.0),
-        "drop_error": max((drop["error"] for drop in drops), default=0.0),
-    }
+class Found:
+    """What was measured, kept in a file after every row; what the file has already is not measured again."""
+
+    def __init__(self, path: Path | None, steps: int, episodes: int) -> None:
+        told = json.loads(path.read_text()) if path is not None and path.exists() else {}
+        self.path, self.asked = path, {"steps": steps, "episodes": episodes}
+        if told and {name: told[name] for name in self.asked} != self.asked:
+            raise SystemExit(f"{path} has rows of other --steps or --episodes; name another file")
+        self.rows: list[dict[str, Any]] = told.get("rows", [])
+        self.fifty: dict[str, float] = told.get("fifty_agents_seconds", {})
+        self.calls: dict[str, dict[str, list[float]]] = told.get("microseconds_per_call", {})
+
+    def has(self, world: str, seed: int, to: str) -> bool:
+        return any((row["world"], row["seed"], row["target"]) == (world, seed, to) for row in self.rows)
+
+    def write(self) -> None:
+        self.rows.sort(key=lambda row: ([*WORLDS].index(row["world"]), row["seed"], [*FILES].index(row["target"])))
+        measured = {"fifty_agents_seconds": self.fifty, "microseconds_per_call": self.calls, "rows": self.rows}
+        if self.path is not None:
+            content = {"figures": self.figures(), **self.asked, **measured}
+            self.path.write_text(json.dumps(content, indent=1) + "\n")
+
+    def figures(self) -> dict[str, float]:
+        """Over all worlds, seeds and targets."""
+        figures: dict[str, float] = {}
+        if self.rows:
+            drops = [drop for row in self.rows for drop in row["drops"]]
+            figures = {
+                "max_difference": max(row["max_difference"] for row in self.rows),
+                "largest_gap": max(abs(row["success_before"] - row["success_here"]) for row in self.rows),
+                "worst_drop": max((drop["drop"] for drop in drops), default=0.0),
+                "drop_error": max((drop["error"] for drop in drops), default=0.0),
+            }
+        return figures | ({"fifty_agents_seconds": max(self.fifty.values())} if self.fifty else {})
+
+
+def microseconds_per_call(world: str, targets: list[str]) -> dict[str, list[float]]:
+    """By target: of a call with one observation and with 1,000, for an agent that hardly trained."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run = kmyriad.pretrain(world, agents=10, out=folder / "run", total_steps=5000, threads=1)
+        return {to: _called(kmyriad.export(run, to, folder / to, agent=1), to) for to in targets}
+
+
+def _called(folder: Path, to: str) -> list[float]:
+    with carried_module(folder, FILES[to][0]) as library, contextlib.redirect_stdout(io.StringIO()):
+        opened = OPEN[to](library, folder)
+        return [timed(folder, opened, count) for count in (1, 1000)]
 
 
 def fifty_agents(to: str) -> float:
@@ -131,6 +176,7 @@ def measure(
     world: str, seed: int, targets: list[str], steps: int, episodes: int, quick: bool
 ) -> Iterator[dict[str, Any]]:
     """A row for every target, of one population."""
+    commit = current_commit()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run = kmyriad.pretrain(world, agents=10, out=folder / "run", seed=seed, threads=1, **SMALL if quick else SIZES)
@@ -139,7 +185,8 @@ def measure(
         here = float(success(folder / "here", open_own(run, chosen["agent"]), episodes).mean())
         for to in targets:
             row = one_target(run, to, chosen, folder / to, steps, episodes)
-            yield {"world": world, "seed": seed, "target": to} | chosen | {"success_here": here} | row
+            told = {"world": world, "seed": seed, "target": to, "commit": commit}
+            yield told | chosen | {"success_here": here} | row
 
 
 def agent_and_goal(run: Any) -> dict[str, Any]:
@@ -177,8 +224,6 @@ def one_target(run: Any, to: str, chosen: dict[str, Any], folder: Path, steps: i
             "drops": [],
             "bytes": (folder / file).stat().st_size,
             "export_seconds": seconds,
-            "microseconds_1": timed(folder, opened, 1),
-            "microseconds_1000": timed(folder, opened, 1000),
         }
         for _ in range(PARTS if opened.train else 0):
             assert opened.train is not None
@@ -193,14 +238,7 @@ def one_target(run: Any, to: str, chosen: dict[str, Any], folder: Path, steps: i
 def success(folder: Path, opened: Opened, episodes: int) -> NDArray[np.bool_]:
     """(episodes,), whether the goal is reached: one episode in each of as many environments, always the same starts."""
     envs = make_envs(read_facts(folder), episodes, threads=1)
-    seen, _ = envs.reset(seed=STARTS)
-    going, reached = np.ones(episodes, bool), np.zeros(episodes, bool)
-    while going.any():
-        seen, _, terminated, truncated, _ = envs.step(opened.sample(seen))
-        reached |= going & terminated  # these episodes end at the goal
-        going &= ~(terminated | truncated)
-    envs.close()
-    return reached
+    return np.asarray(returns(lambda seen: opened.sample(seen.numpy()), envs) > 0)  # the goal's reward is all there is
 
 
 def timed(folder: Path, opened: Opened, count: int) -> float:
@@ -256,8 +294,7 @@ def open_cleanrl(library: ModuleType, folder: Path) -> Opened:
 
     def sample(seen: Array) -> Array:
         with torch.no_grad():
-            drawn = agent.policy.distribution(torch.from_numpy(seen)).sample()
-            return agent.policy.to_environment(drawn).numpy()
+            return agent.policy.sample(torch.from_numpy(seen)).numpy()
 
     def train(steps: int) -> None:
         nonlocal trained
@@ -355,12 +392,11 @@ OPEN: dict[str, Callable[[ModuleType, Path], Opened]] = {
 }
 
 
-def show(rows: list[dict[str, Any]], steps: int) -> None:
-    table = Table(title=f"exported policies, {steps:,} steps of training")
-    titles = ("world", "seed", "target", "max difference", "here", "before", "after each part", "kB", "export, s")
-    for title in (*titles, "µs, 1", "µs, 1000"):
+def show(found: Found) -> None:
+    table = Table(title=f"exported policies, {found.asked['steps']:,} steps of training")
+    for title in ("world", "seed", "target", "max difference", "here", "before", "after each part", "kB", "export, s"):
         table.add_column(title)
-    for row in rows:
+    for row in found.rows:
         table.add_row(
             row["world"],
             str(row["seed"]),
@@ -371,10 +407,13 @@ def show(rows: list[dict[str, Any]], steps: int) -> None:
             " ".join(f"{value:.3f}" for value in row["success_after"]) or "-",
             f"{row['bytes'] / 1000:,.0f}",
             f"{row['export_seconds']:.1f}",
-            f"{row['microseconds_1']:.0f}",
-            f"{row['microseconds_1000']:.0f}",
         )
-    Console(width=140).print(table)
+    calls = Table(title="microseconds per call, with 1 observation and with 1,000")
+    for title in ("target", *found.calls):
+        calls.add_column(title)
+    for to in FILES if found.calls else ():
+        calls.add_row(to, *(", ".join(f"{one:,.0f}" for one in times.get(to, [])) for times in found.calls.values()))
+    Console(width=140).print(table, calls, found.fifty, found.figures())
 
 
 if __name__ == "__main__":

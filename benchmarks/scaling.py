@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 WORLDS = {"physics dominates": "ant-pyramid", "default": "ant-empty"}
-"""On the pyramids a step is twice as expensive as on flat ground."""
+"""On the pyramids a step takes more than on flat ground."""
 ITERATIONS, QUICK_ITERATIONS = 24, 3
 REPLICAS, ROLLOUT_STEPS, AGENTS = 400, 25, 10
 SIZES, QUICK_SIZES = (100, 1_000, 4_000, 16_000), (100, 200)
@@ -49,6 +49,7 @@ def main() -> None:
         "two_processes_vs_one": ratio(processes["physics dominates"], "two processes", "one core"),
         "two_processes_vs_one_default": ratio(processes["default"], "two processes", "one core"),
         "two_processes_vs_two_threads": ratio(processes["default"], "two processes", "two cores"),
+        "physics_share": median(turn["one core"]["physics"] for turn in processes["physics dominates"]),
         "communication_share": median(turn["two processes"]["communication"] for turn in processes["default"]),
         "largest_vs_smallest_replica_cost": sizes[max(sizes)] / sizes[min(sizes)],
     }
@@ -73,7 +74,7 @@ def ratio(turns: list[dict[str, Any]], ours: str, theirs: str) -> float:
 
 
 def in_turns(env: str, iterations: int) -> dict[str, Any]:
-    """`rate` and `communication` of the three ways to train the same."""
+    """`rate`, and shares of `communication` and `physics`, of the three ways to train the same."""
     settings = {"env": env, "agents": AGENTS, "replicas": REPLICAS, "rollout_steps": ROLLOUT_STEPS}
     settings["total_steps"] = iterations * REPLICAS * ROLLOUT_STEPS
     cores = sorted(os.sched_getaffinity(0))[:2]
@@ -121,7 +122,7 @@ def seconds_alone(pools: tuple[int, ...]) -> dict[str, float]:
 
 
 def measured(settings: dict[str, Any], processes: int, cores: list[int]) -> dict[str, float]:
-    """Environment steps per second, and the share of time spent waiting for other processes."""
+    """Environment steps per second, and the shares of time spent waiting for other processes, and in the simulator."""
     with tempfile.TemporaryDirectory() as folder:
         asked = Path(folder) / "settings.json"
         asked.write_text(json.dumps({"settings": settings, "out": str(Path(folder) / "run")}))
@@ -130,37 +131,40 @@ def measured(settings: dict[str, Any], processes: int, cores: list[int]) -> dict
         environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(max(1, len(cores) // processes))}
         command += [str(Path(__file__).resolve()), "--train", str(asked)]
         subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
-        rows = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()][1:]
-        waited = json.loads((Path(folder) / "waited.json").read_text())
-    seconds = sum(row["seconds"] for row in rows)
-    steps = settings["replicas"] * settings["rollout_steps"] * len(rows)
-    return {"rate": steps / seconds, "communication": waited / seconds}
+        rows = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
+        spent = json.loads((Path(folder) / "spent.json").read_text())
+    seconds = [row["seconds"] for row in rows]
+    steps = settings["replicas"] * settings["rollout_steps"] * (len(rows) - 1)
+    return {"rate": steps / sum(seconds[1:])} | {name: value / sum(seconds) for name, value in spent.items()}
 
 
 def train(asked: Path) -> None:
-    """The run that is asked for, with a stopwatch at every exchange between processes."""
+    """The run that is asked for, with a stopwatch at every exchange between processes and at the simulator."""
     import torch.distributed as dist
 
     import kmyriad
+    from kmyriad.envs.world_engine import WorldEngine
 
-    told, waited = json.loads(asked.read_text()), 0.0
+    told, spent = json.loads(asked.read_text()), {"communication": 0.0, "physics": 0.0}
 
-    def timed(function: Any) -> Any:
-        def call(*arguments: Any, **settings: Any) -> Any:
-            nonlocal waited
+    def time_at(where: Any, function: str, what: str) -> None:
+        call = getattr(where, function)
+
+        def timed(*arguments: Any, **settings: Any) -> Any:
             start = time.perf_counter()
             try:
-                return function(*arguments, **settings)
+                return call(*arguments, **settings)
             finally:
-                waited += time.perf_counter() - start
+                spent[what] += time.perf_counter() - start
 
-        return call
+        setattr(where, function, timed)
 
-    for name in ("all_gather", "all_reduce"):
-        setattr(dist, name, timed(getattr(dist, name)))
+    for exchange in ("all_gather", "all_reduce"):
+        time_at(dist, exchange, "communication")
+    time_at(WorldEngine, "step", "physics")
     kmyriad.pretrain(out=told["out"], **told["settings"])
     if os.environ.get("RANK", "0") == "0":
-        (asked.parent / "waited.json").write_text(json.dumps(waited))
+        (asked.parent / "spent.json").write_text(json.dumps(spent))
 
 
 if __name__ == "__main__":

@@ -31,10 +31,11 @@ def need(what: str, extra: str, *modules: str) -> None:
         try:
             import_module(module)
         except ModuleNotFoundError as error:
-            if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
+            package = module.split(".")[0]
+            if error.name is None or error.name.split(".")[0] != package:
                 raise
             raise UsageError(
-                f"{what} needs the package {module}, which is not installed; install it with:"
+                f"{what} needs the package {package}, which is not installed; install it with:"
                 f" pip install 'kmyriad[{extra}]'"
             ) from None
 

@@ -6,7 +6,7 @@ exchanged.
 """
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -130,6 +130,13 @@ class Share:
         """(m, p, ...), what all processes have, from this one's part (m, p / processes, ...)."""
         return own if self.ranks == 1 else torch.cat(gathered(own), dim=1)
 
+    def gather_all(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """`gather` of several by name, in one exchange."""
+        if self.ranks == 1:
+            return dict(own)
+        parts = zip(*gathered_together([*own.values()]), strict=True)
+        return {name: torch.cat(part, dim=1) for name, part in zip(own, parts, strict=True)}
+
     def gather_rows(self, own: NDArray[np.generic]) -> NDArray[np.generic]:
         """(m p, ...) from (m p / processes, ...); rows that are longer elsewhere are filled up with zeros."""
         if self.ranks == 1:
@@ -146,13 +153,26 @@ class Share:
 
 def gathered(tensor: Tensor) -> list[Tensor]:
     """The tensors of one shape that all processes have, in their order."""
+    return [part for (part,) in gathered_together([tensor])]
+
+
+def gathered_together(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    """The `tensors` that all processes have, in their order: one exchange of all of them, of whatever types."""
     if ranks() == 1:
-        return [tensor]
-    mine = tensor.contiguous().view(torch.uint8) if tensor.dtype == torch.bool else tensor.contiguous()
+        return [[*tensors]]
+    mine = torch.cat([tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in tensors])
     parts = [torch.empty_like(mine) for _ in range(ranks())]
     with _told():
         dist.all_gather(parts, mine)
-    return [part.view(tensor.dtype) for part in parts]
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    # A copy of each, as numbers of eight bytes must begin where eight divides.
+    return [
+        [
+            own.clone().view(tensor.dtype).view(tensor.shape)
+            for own, tensor in zip(torch.split(part, sizes), tensors, strict=True)
+        ]
+        for part in parts
+    ]
 
 
 def summed(tensors: Sequence[Tensor]) -> None:
@@ -183,6 +203,16 @@ def divided(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     mine = rows[rank() * size : (rank() + 1) * size]
     mine = torch.cat([mine, rows[:1].expand(size - len(mine), *rows.shape[1:])])  # equal sizes are gathered
     return torch.cat(gathered(function(mine)))[: len(rows)]
+
+
+def shared_out(function: Callable[[int], float], count: int) -> list[float]:
+    """`function` of 0 to `count` - 1, which all processes could compute; each computes some of them."""
+    mine = [function(number) for number in range(rank(), count, ranks())]
+    if ranks() == 1:
+        return mine
+    filled = mine + [0.0] * (-(-count // ranks()) - len(mine))  # equal sizes are gathered
+    of_all = torch.stack(gathered(torch.tensor(filled, dtype=torch.float64)), dim=1)
+    return of_all.flatten()[:count].tolist()
 
 
 def check_alike(parameters: Iterable[Tensor]) -> None:

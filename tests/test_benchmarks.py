@@ -40,22 +40,27 @@ def benchmark(monkeypatch):
     return import_module
 
 
-def figures_of(name, folder, *arguments):
+def figures_of(name, folder, *arguments, timeout=300):
     """(the figures it writes, what it prints)."""
     report = folder / "report.json"
     command = [sys.executable, BENCHMARKS / f"{name}.py", *arguments, "--json", report]
-    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=timeout)
     return json.loads(report.read_text()), result.stdout
 
 
 @pytest.mark.warp
 def test_warp_engine_writes_its_figures(tmp_path):
     pytest.importorskip("mujoco_warp")
-    report, shown = figures_of("warp_engine", tmp_path, "--quick")
+    report, shown = figures_of("warp_engine", tmp_path, "--quick", timeout=1200)  # compiles, on a new machine
     figures = report["figures"]
     assert {"ant-maze_elliptic_share", "ant-cave_pyramidal_largest", "speed_elliptic_16"} <= set(figures)
     assert all(value >= 0 for value in figures.values())
     assert "times the speed of mujoco.batch" in shown
+
+
+def test_before_compares_all_numbers_of_a_report(benchmark):
+    report = {"figures": {"a": 2, "b": {"c": 0.5}}, "settings": {"quick": True, "zero": 0}, "versions": {"torch": "2"}}
+    assert dict(benchmark("before").flat(report)) == {"figures: a": 2, "figures: b: c": 0.5}
 
 
 def test_stepping_writes_its_figures(tmp_path):

@@ -15,7 +15,16 @@ import torch
 import kmyriad
 from kmyriad import cli, torchrun
 from kmyriad.errors import UsageError
-from kmyriad.processes import Share, agreed, divided, gathered, largest, summed
+from kmyriad.processes import (
+    Share,
+    agreed,
+    divided,
+    gathered,
+    gathered_together,
+    largest,
+    shared_out,
+    summed,
+)
 from kmyriad.runs.state import load_population
 
 ROOT = Path(__file__).parents[1]
@@ -26,6 +35,8 @@ RULES = {
     "trust_region": ["--update", "trust_region", "--rollout-steps", "None", "--total-steps", "320"],
 }
 """Two iterations each: rounding has not grown yet."""
+SHARED_OUT = ("entropy_per_agent", "kl_between_agents", "entropy_xy", "information")
+"""Metrics whose neighbours are looked up in parts, once per horizon."""
 
 
 def start(processes, *arguments, options=(), program=("-m", "kmyriad")):
@@ -70,7 +81,7 @@ def assert_close(one, other, atol=1e-4):
     assert len(rows[0]) == len(rows[1]) > 0
     for here, there in zip(*rows, strict=True):
         assert here.keys() == there.keys()
-        for name in ("entropy", "std", "update_kl", "gradient_norm"):
+        for name in {"entropy", "std", "update_kl", "gradient_norm", *SHARED_OUT} & here.keys():
             assert here[name] == pytest.approx(there[name], rel=1e-2, abs=1e-4), name
 
 
@@ -223,6 +234,9 @@ def test_alone_nothing_is_exchanged():
     assert share.gather(tensor) is share.own(tensor) is tensor
     assert share.gather_rows(tensor.numpy()) is not None
     assert gathered(tensor) == [tensor]
+    assert gathered_together([tensor, tensor]) == [[tensor, tensor]]
+    assert share.gather_all({"one": tensor})["one"] is tensor
+    assert shared_out(float, 3) == [0, 1, 2]
     summed([tensor])
     assert largest(tensor) is tensor
     assert divided(lambda rows: rows.sum(1), tensor).tolist() == [3, 12]

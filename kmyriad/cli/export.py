@@ -53,4 +53,5 @@ def run(arguments: list[str]) -> None:
         seed=command.seed,
         threads=command.threads,
     )
-    say(f"wrote {folder}; its README.md says how to go on:  cat {shell_path(folder / 'README.md')}")
+    readme = next(path for path in (folder / "README.md", folder / "agent-0/README.md") if path.exists())
+    say(f"wrote {folder}; how to go on:  cat {shell_path(readme)}")

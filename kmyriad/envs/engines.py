@@ -26,6 +26,10 @@ from kmyriad.errors import UsageError, first_line, nearest_name, need
 
 EngineName = Literal["auto", "serial", "processes", "vector", "warp"]
 
+CONTACTS, CONSTRAINTS = 64, 256
+"""For which each replica of engine warp has room. With more, MuJoCo Warp leaves some out and says so: the replica has
+diverged."""
+
 OURS = ("horizon", "max_episode_steps", "threads", "autoreset_mode", "num_envs", "world", "vectorization_mode")
 """What replicas decide themselves, whatever an environment calls its settings."""
 

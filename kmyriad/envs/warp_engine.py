@@ -22,14 +22,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from kmyriad.envs.engine import Outcome, State
+from kmyriad.envs.engines import CONSTRAINTS, CONTACTS
 from kmyriad.envs.goal import distance_to_goals, parse_goals
 from kmyriad.envs.plane import features_of_world, plane_of_world, xy_of
 from kmyriad.envs.vector_env import WorldVectorEnv
 from kmyriad.envs.world import Source, World, start_state, world_spaces
 from kmyriad.errors import UsageError
-
-CONTACTS, CONSTRAINTS = 64, 256
-"""For which each replica has room. With more, MuJoCo Warp leaves some out and says so: the replica has diverged."""
 
 INACCURATE = mjw.OverflowType.ITERATIONS | mjw.OverflowType.LS_ITERATIONS
 """Limits at which the solver stops as MuJoCo's own does. Every other overflow leaves out a part of the physics."""

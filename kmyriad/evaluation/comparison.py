@@ -200,7 +200,7 @@ def jumpstart_values(run: Run | str | Path) -> Values:
     run = open_run(run)
     rows = [(row["env_steps"], row["success"]) for row in run.metrics() if row.get("success") is not None]
     if not rows:
-        raise UsageError(f"{run.path} has no success rates yet; let it train for an episode first")
+        raise UsageError(f"{run.given} has no success rates yet; let it train for an episode first")
     steps, success = np.array(rows, np.float64).T
     trapezoids = np.diff(steps, prepend=0.0) * (success + np.array([0.0, *success[:-1]])) / 2
     half = np.flatnonzero(np.array(smoothed(success.tolist())) >= HALF)

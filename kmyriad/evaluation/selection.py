@@ -172,7 +172,7 @@ def rank_stored(task: Task, run: Run) -> Ranking:
     evaluation = stored_evaluation(run)
     visits = load_last_horizon(run) if evaluation is None else evaluation.visits
     if not task.goal or visits is None:
-        raise UsageError(f"{run.path} has no stored episodes to rank agents for a goal by; leave --stored out")
+        raise UsageError(f"{run.given} has no stored episodes to rank agents for a goal by; leave --stored out")
     replicas = task.replicas(1, threads=1)  # refuses a goal that cannot be reached, and knows how far things are
     replicas.close()
     distance, radius = distances(task, replicas, visits)

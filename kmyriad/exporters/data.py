@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kmyriad.config import even_split
 from kmyriad.errors import UsageError
-from kmyriad.exporters.carried.policy import make_env
+from kmyriad.exporters.carried.policy import is_world, make_env
 from kmyriad.exporters.folder import need
 from kmyriad.exporters.portable import Source
 from kmyriad.population.population import Population
@@ -32,6 +32,10 @@ ROUND = 5_000_000
 """Numbers of observations that are held at a time: 20 MB, and a few times that while episodes are played."""
 NOISE = 4
 """A purpose of a generator: other episodes than training's and selection's."""
+A_ROW = (
+    "a row per step: episode, agent, step, observation, action, raw_action, log_prob, reward, terminated, truncated"
+    " and, where the environment tells, success."
+)
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ def write_minari(source: Source, folder: Path, episodes: Iterator[Episode | None
                 **_environment(env),
                 algorithm_name=f"kmyriad {version()}",
                 description=f"Episodes of {source.population.agents} agents of the run {source.run.name}",
-                requirements=[f"kmyriad=={version()}"] if source.facts["env_id"].startswith("kmyriad/") else None,
+                requirements=[f"kmyriad=={version()}"] if is_world(source.facts) else None,
                 data_format="hdf5",
             )
         env.close()
@@ -205,17 +209,16 @@ def _readme(to: str, source: Source, size: Size, written: int) -> str:
     use = {
         "minari": f'Set MINARI_DATASETS_PATH to this folder, then `minari.load_dataset("{dataset_name(source)}")`;'
         " infos have the index of the agent.",
-        "parquet": "`episodes.parquet` has a row per step, `last.parquet` what was seen at the end of each episode.",
-        "npz": "`episodes-0000.npz` and so on have a row per step; `last_...` is of the end of each episode.",
+        "parquet": f"`episodes.parquet` has {A_ROW}\n`last.parquet` has what each episode led to.",
+        "npz": f"`episodes-0000.npz` and so on have {A_ROW}\n`last_...` is what each episode led to.",
     }
-    goal, is_world = source.facts["goal"], source.facts["env_id"].startswith("kmyriad/")
-    reward = (
-        f"the goal {' '.join(f'{number:g}' for number in goal)}" if goal else "nothing" if is_world else "its own task"
-    )
+    goal, agents = source.facts["goal"], source.population.agents
+    own = "nothing" if is_world(source.facts) else "its own task"
+    reward = f"the goal {' '.join(f'{number:g}' for number in goal)}" if goal else own
     lines = [
         f"# Episodes of the run `{source.run.name}`",
         "",
-        f"- {size.episodes:,} episodes, {size.steps:,} steps, {written:,} bytes; {source.population.agents} agents.",
+        f"- {size.episodes:,} episodes, {size.steps:,} steps, {written:,} bytes; {agents} agent{'s' * (agents > 1)}.",
         f"- Environment `{source.facts['env_id']}`, rewards for {reward}; its settings are in dataset.json.",
         f"- {size.left_out} episodes were left out because their physics broke.",
         "- Actions are the environment's own; log-probabilities are of the raw ones, before squashing.",
@@ -248,13 +251,13 @@ def _episodes(trajectory: Trajectory, population: Population) -> Iterator[Episod
     """The first episode of every replica."""
     assert trajectory.next_observations is not None
     lengths = trajectory.in_first_episode.sum(dim=-1).numpy()
+    actions = population.actions.squash(trajectory.actions)
     for agent, replica in np.ndindex(lengths.shape):
         steps = slice(int(lengths[agent, replica]))
         place = (agent, replica, steps)
         if not trajectory.valid[place].all():
             yield None
             continue
-        raw = trajectory.actions[place]
         last = trajectory.next_observations[agent, replica, lengths[agent, replica] - 1]
         terminated = trajectory.terminated[place].numpy().copy()
         truncated = np.zeros_like(terminated)
@@ -262,8 +265,8 @@ def _episodes(trajectory: Trajectory, population: Population) -> Iterator[Episod
         yield Episode(
             agent,
             np.concatenate([trajectory.observations[place].numpy(), last.numpy()[None]]),
-            population.actions.squash(raw).numpy(),
-            raw.numpy(),
+            actions[place].numpy(),
+            trajectory.actions[place].numpy(),
             trajectory.log_probs[place].numpy(),
             trajectory.rewards[place].numpy(),
             terminated,

@@ -112,10 +112,8 @@ def _chosen(source: Source, task: TaskConfig, seed: int, threads: int | None) ->
         ranking = select(run, task.goal, task.goal_radius, seed=seed, threads=threads)
         say(f"agent {ranking.best}: {ranking.standings[0].described}")
         return ranking.best
-    raise UsageError(
-        f"{run.given} has {agents} agents; name one (--agent 3), or a goal (--goal 6 3) to take the best for it, or"
-        " take all (--all)"
-    )
+    best = ", or a goal (--goal 6 3) to take the best for it" if isinstance(run.config, PretrainConfig) else ""
+    raise UsageError(f"{run.given} has {agents} agents; name one (--agent {agents - 1}){best}, or take all (--all)")
 
 
 def _name(run: Run, to: str, agent: int | None) -> str:

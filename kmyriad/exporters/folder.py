@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,11 +16,13 @@ from safetensors.torch import save_file
 
 from kmyriad import errors
 from kmyriad.errors import UsageError
+from kmyriad.exporters.carried.policy import is_world
 from kmyriad.exporters.portable import Portable, reference, tensors
 from kmyriad.runs.files import check_name, os_errors, write_json
 from kmyriad.runs.run import version
 
 CARRIED = Path(__file__).parent / "carried"
+ALWAYS = ("torch", "safetensors", "gymnasium")
 CUT_OFF = " The Gaussian is over raw actions; they are cut off at that range."
 SQUASHED = " The Gaussian is over raw actions; tanh and a stretch to that range make them the environment's."
 
@@ -63,12 +65,24 @@ def carry(folder: Path, script: tuple[str, str], modules: Sequence[str] = ()) ->
         (folder / target).write_text(re.sub(r"kmyriad\.exporters\.carried\.(\w+)", r"kmyriad_\1", text))
 
 
-def write_readme(folder: Path, facts: dict[str, Any], title: str, use: str) -> None:
-    """Ten lines: what it is, shapes, units, range of actions, where it comes from, versions, how to use it."""
-    (folder / "README.md").write_text("\n".join([f"# {title}", "", *_lines(facts), "", use, ""]))
+def write_readme(
+    folder: Path, facts: dict[str, Any], title: str, use: str, *libraries: str, takes_critic: bool = True
+) -> None:
+    """Ten lines: what it is, shapes, units, range of actions, where it comes from, versions, how to use it.
+
+    `libraries` are what pip calls what is needed beside torch, safetensors and Gymnasium. `takes_critic` tells whether
+    a value function that comes along is of use there.
+    """
+    lines = [f"# {title}", "", *_lines(facts, libraries), "", use]
+    if (folder / "train_on.py").exists():
+        critic = (
+            "its critic came along" if facts["critic_hidden"] and takes_critic else "a fresh critic learns alone first"
+        )
+        lines.append(f"`python train_on.py` compares actions, plays, trains on and plays again; {critic}.")
+    (folder / "README.md").write_text("\n".join([*lines, ""]))
 
 
-def _lines(facts: dict[str, Any]) -> list[str]:
+def _lines(facts: dict[str, Any], libraries: Sequence[str]) -> list[str]:
     named = ", ".join(f"{one['name']} ({one['size']}, {one['unit']})" for one in facts["observations"])
     actions = (
         f"{len(facts['choices'])} choices, among {' '.join(map(str, facts['choices']))} (an index each)"
@@ -78,17 +92,34 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         else f"{facts['actions']} numbers, from {min(facts['low']):g} to {max(facts['high']):g}"
     )
     who = f"all {facts['agents']} agents" if facts["agent"] is None else f"agent {facts['agent']}"
-    goal = f", goal {' '.join(f'{number:g}' for number in facts['goal'])} (metres)" if facts["goal"] else ""
+    goal = (
+        f", reward 1 at the goal {' '.join(f'{number:g}' for number in facts['goal'])} (metres)"
+        if facts["goal"]
+        else ", no reward without a goal"
+        if is_world(facts)
+        else ""
+    )
     made = "pretrained without reward on the entropy of" if facts["command"] == "pretrain" else "jump-started; features"
+    weights = "weights of agent 0" if facts["agent"] is None else "weights"
     versions = ", ".join(f"{name} {facts['versions'].get(name, '?')}" for name in ("kmyriad", "torch", "mujoco"))
+    needs = ", ".join(map(_with_version, [*libraries, *ALWAYS]))
     return [
         f"- Policy: {who} of the run `{facts['run']}`, {made} {' '.join(facts['features'])}.",
         f"- Training: {facts['env_steps']:,} environment steps ({versions}); written by kmyriad {version()}.",
         f"- Environment: `{facts['env_id']}`, {facts['horizon']} steps per episode{goal}; settings in policy.json.",
         f"- Observation: {facts['observation_size']} numbers{': ' + named if named else ''}; the normaliser is inside.",
         f"- Action: {actions}.{'' if facts['discrete'] else CUT_OFF if facts['clips'] else SQUASHED}",
-        "- `policy.safetensors`: weights. `policy.json`: sizes. `reference.safetensors`: actions to compare with.",
+        f"- `policy.json`: sizes. `policy.safetensors`: {weights}. `reference.safetensors`: actions to compare with.",
+        f"- Needs {needs}{', and kmyriad to make its environment' * is_world(facts)}.",
     ]
+
+
+def _with_version(library: str) -> str:
+    """`torch 2.13.0`: what it was written beside, if that is known."""
+    try:
+        return f"{library} {metadata.version(library).partition('+')[0]}"
+    except metadata.PackageNotFoundError:
+        return library
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def write_onnx(portable: Portable, folder: Path) -> None:
         "Inputs of `policy.onnx`: `observation` (n, d). Outputs: `mean` and `log_std` of raw actions (or `logits`),\n"
         "and `action`, the environment's, at the middle of the distribution. `python play.py` plays an episode."
     )
-    write_readme(folder, facts, "A policy as ONNX", use)
+    write_readme(folder, facts, "A policy as ONNX", use, "onnxruntime")
 
 
 def write_population_onnx(source: Source, first: Portable, folder: Path) -> None:
@@ -80,7 +80,7 @@ def write_population_onnx(source: Source, first: Portable, folder: Path) -> None
         "Inputs of `policy.onnx`: `observation` (n, d) and `agent` (n,), an index for every row. Outputs: `mean` and\n"
         "`log_std` of raw actions (or `logits`), and `action`, the environment's. `python play.py --agent 1` plays."
     )
-    write_readme(folder, facts, "A population as ONNX", use)
+    write_readme(folder, facts, "A population as ONNX", use, "onnxruntime")
 
 
 class _Graph:

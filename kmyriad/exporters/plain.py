@@ -34,7 +34,7 @@ def write_torch(portable: Portable, folder: Path) -> None:
     use = (
         "`kmyriad_policy.load_policy()` is a `torch.nn.Module`; `policy.act(observations)` gives actions.\n"
         '`torch.export.load("policy.pt2").module()` gives (mean, action) without any code from here.\n'
-        "`python train_on.py` compares actions and trains on with the PPO of `kmyriad_ppo.py`."
+        "`kmyriad_ppo.py` has PPO in one function, to train on with."
     )
     write_readme(folder, portable.facts, "A policy for PyTorch", use)
 
@@ -44,7 +44,6 @@ def write_cleanrl(portable: Portable, folder: Path) -> None:
     write_policy(portable, folder, ("train_ppo", "train_on.py"), ["ppo"])
     use = (
         "`kmyriad_ppo.Agent` has CleanRL's `get_value` and `get_action_and_value`: put it in place of `Agent` in\n"
-        "`ppo_continuous_action.py` or `ppo.py`, and step with `agent.policy.to_environment(action)`.\n"
-        "`python train_on.py` compares actions and trains on; a fresh critic learns alone first."
+        "`ppo_continuous_action.py` or `ppo.py`, and step with `agent.policy.to_environment(action)`."
     )
     write_readme(folder, portable.facts, "A policy for CleanRL", use)

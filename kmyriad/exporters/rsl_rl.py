@@ -20,6 +20,6 @@ def write_rsl_rl(portable: Portable, folder: Path) -> None:
     use = (
         "`kmyriad_rsl_rl.train_cfg()` has the settings: take `actor`, `critic`, `obs_groups` into your own, then\n"
         '`runner.load("model.pt", load_cfg={"actor": True, "critic": True})`. The environment squashes raw actions:\n'
-        "`kmyriad_rsl_rl.Environments` shows how. `python train_on.py` compares actions and trains on."
+        "`kmyriad_rsl_rl.Environments` shows how."
     )
-    write_readme(folder, portable.facts, "A policy for rsl_rl", use)
+    write_readme(folder, portable.facts, "A policy for rsl_rl", use, "rsl-rl-lib")

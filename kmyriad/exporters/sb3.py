@@ -13,11 +13,8 @@ def write_sb3_ppo(portable: Portable, folder: Path) -> None:
     write_policy(portable, folder, ("train_sb3_ppo", "train_on.py"), ["sb3"])
     with carried_module(folder, "sb3") as sb3:
         sb3.make_ppo(folder).save(folder / "ppo.zip")
-    use = (
-        'Load it beside these files with `PPO.load("ppo.zip", env=env)`; `kmyriad_sb3.py` has its policy class.\n'
-        "`python train_on.py` compares actions and trains on; a fresh critic learns alone first."
-    )
-    write_readme(folder, portable.facts, "A policy for Stable-Baselines3's PPO", use)
+    use = 'Load it beside these files with `PPO.load("ppo.zip", env=env)`; `kmyriad_sb3.py` has its policy class.'
+    write_readme(folder, portable.facts, "A policy for Stable-Baselines3's PPO", use, "stable-baselines3")
 
 
 def write_sb3_sac(portable: Portable, folder: Path) -> None:
@@ -30,8 +27,7 @@ def write_sb3_sac(portable: Portable, folder: Path) -> None:
     write_policy(portable, folder, ("train_sb3_sac", "train_on.py"), ["sb3"])
     with carried_module(folder, "sb3") as sb3:
         sb3.make_sac(folder).save(folder / "sac.zip")
-    use = (
-        'Load it beside these files with `SAC.load("sac.zip", env=env)`; `kmyriad_sb3.py` has its policy class.\n'
-        "`python train_on.py` compares actions and trains on; the critics are fresh and learn alone first."
+    use = 'Load it beside these files with `SAC.load("sac.zip", env=env)`; `kmyriad_sb3.py` has its policy class.'
+    write_readme(
+        folder, portable.facts, "A policy for Stable-Baselines3's SAC", use, "stable-baselines3", takes_critic=False
     )
-    write_readme(folder, portable.facts, "A policy for Stable-Baselines3's SAC", use)

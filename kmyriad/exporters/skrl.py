@@ -14,7 +14,6 @@ def write_skrl(portable: Portable, folder: Path) -> None:
         skrl.make_agent(folder).save(str(folder / "agent.pt"))
     use = (
         '`kmyriad_skrl.make_agent()` makes skrl\'s PPO with the right models; `agent.load("agent.pt")` fills them.\n'
-        "Raw actions are squashed by the wrapper `kmyriad_skrl.RawActions`. `python train_on.py` compares actions and\n"
-        "trains on; a fresh critic learns alone first."
+        "Raw actions are squashed by the wrapper `kmyriad_skrl.RawActions`."
     )
-    write_readme(folder, portable.facts, "A policy for skrl", use)
+    write_readme(folder, portable.facts, "A policy for skrl", use, "skrl")

@@ -24,11 +24,7 @@ def kl_divergence(p: NDArray[np.floating], q: NDArray[np.floating], k: int = 5) 
 
 
 def kl_to_others(
-    clouds: Clouds,
-    k: int = 5,
-    subsample: int | None = None,
-    rng: np.random.Generator | None = None,
-    own: Sequence[Neighbours] | None = None,
+    clouds: Clouds, k: int = 5, subsample: int | None = None, rng: np.random.Generator | None = None
 ) -> NDArray[np.float64]:
     """(m,), the divergence of each agent's points from those of all other agents pooled, as in the paper's Table 1.
 
@@ -40,20 +36,22 @@ def kl_to_others(
         subsample: how many points of each cloud to use, drawn by `rng` without replacement; None uses all. Every agent
             searches nearly all points, so the time grows with agents x points.
         rng: what the subsample is drawn with.
-        own: the k nearest of each cloud's points within it, where they are known and nothing is drawn.
     """
     _check_clouds(clouds)
     if len(clouds) == 1:
         return np.array([np.nan])
     if subsample is not None:
-        clouds, own = _draw(clouds, subsample, rng), None
-    own = own or [nearest_neighbours(cloud, k) for cloud in clouds]
-    return np.array(
-        [
-            _divergence(own[agent], cloud, np.concatenate([*clouds[:agent], *clouds[agent + 1 :]]))
-            for agent, cloud in enumerate(clouds)
-        ]
-    )
+        clouds = _draw(clouds, subsample, rng)
+    return np.array([kl_of_one(clouds, agent, k) for agent in range(len(clouds))])
+
+
+def kl_of_one(clouds: Clouds, agent: int, k: int = 5, own: Neighbours | None = None) -> float:
+    """The divergence of one agent's points from those of all others pooled, of at least two.
+
+    `own` are the k nearest of its points among themselves, where they are known already.
+    """
+    own = own or nearest_neighbours(clouds[agent], k)
+    return _divergence(own, clouds[agent], np.concatenate([*clouds[:agent], *clouds[agent + 1 :]]))
 
 
 def pairwise_kl(

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from kmyriad.errors import UsageError
-from kmyriad.objective.neighbours import Neighbours, Points, nearest_neighbours
+from kmyriad.objective.neighbours import Neighbours, Points, nearest_in, nearest_neighbours
 from kmyriad.population.moments import column_means
+from kmyriad.processes import divided
 
 MIN_RADIUS = 1e-6
 """Smaller distances count as this much. Duplicates happen (a robot stuck in a corner), and ln 0 would make the whole
@@ -44,6 +45,14 @@ def knn_entropy(points: Points, k: int, neighbours: Neighbours | None = None) ->
 def entropy_of_radii(radii: Tensor, dimension: int, k: int, points: int) -> float:
     """Eq. 1 from the distances to the k-th nearest of `points` points, those of all of them or of a fair sample."""
     return math.log(points) - _digamma(k) + float(column_means(log_ball_volume(radii, dimension)[:, None]))
+
+
+def radii_of(asked: Tensor, points: Tensor, k: int) -> Tensor:
+    """(n,), how far the k-th other of `points` (N, d) is from each of those `asked` (n, d), which are among them.
+
+    All processes have them, and each looks up a part.
+    """
+    return divided(lambda some: nearest_in(points, some, k + 1).distances[:, -1], asked)  # the nearest is itself
 
 
 def weighted_knn_entropy(log_weights: Tensor, neighbours: Neighbours, dimension: int) -> Tensor:

@@ -7,9 +7,11 @@ highest.
 """
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from kmyriad.objective.neighbours import nearest_in
+from kmyriad.processes import divided
 
 VOTERS = (10, 30, 100)
 """Neighbours that are asked whose state it is."""
@@ -70,7 +72,8 @@ def _even_sample(
 
 def _votes(known: NDArray[np.float32], asked: NDArray[np.float32], owners: NDArray[np.int64]) -> NDArray[np.bool_]:
     """(n, voters), which neighbours among `known` (n, f) of the states `asked` (n, f) are their owners' (n,)."""
-    nearest = nearest_in(known, asked, min(VOTERS[-1], len(known))).indices.numpy()
+    voters = min(VOTERS[-1], len(known))
+    nearest = divided(lambda some: nearest_in(known, some, voters).indices, torch.from_numpy(asked)).numpy()
     found: NDArray[np.bool_] = owners[nearest] == owners[:, None]
     return found
 

@@ -16,13 +16,12 @@ from torch import Tensor
 from kmyriad.config import ActorCritic, PretrainConfig
 from kmyriad.envs.symmetry import SignedOrder
 from kmyriad.errors import UsageError
-from kmyriad.objective.entropy import entropy_of_radii, knn_entropy, log_ball_volume, particle_rewards
-from kmyriad.objective.neighbours import Neighbours, nearest_in, nearest_neighbours
+from kmyriad.objective.entropy import entropy_of_radii, knn_entropy, log_ball_volume, particle_rewards, radii_of
+from kmyriad.objective.neighbours import Neighbours, nearest_neighbours
 from kmyriad.objective.scale import scale_of, unit_of
 from kmyriad.objective.spread import along_own_way, ways_of
 from kmyriad.population.codes import codes_of
 from kmyriad.population.moments import column_means
-from kmyriad.processes import divided
 from kmyriad.rollout.collect import Segment
 
 SMALLEST_RADIUS = 0.01
@@ -107,8 +106,7 @@ def novelty_rewards(
     asked = particles[len(particles) - int(newest.valid.sum()) :]
     if not len(asked):
         return Rewards(math.nan, len(particles), torch.zeros_like(newest.valid, dtype=torch.float32))
-    # The nearest is the particle itself.
-    radii = divided(lambda some: nearest_in(particles, some, k + 1).distances[:, -1], asked)
+    radii = radii_of(asked, particles, k)
     entropy = entropy_of_radii(radii, particles.shape[1], k, len(particles)) + unit
     floored = radii.maximum(SMALLEST_RADIUS * radii.median())
     rewards = log_ball_volume(floored, particles.shape[1]).float()

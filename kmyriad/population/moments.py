@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kmyriad.processes import gathered
+from kmyriad.processes import gathered_together
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,9 @@ def moments(rows: Tensor) -> Moments:
 def moments_of_all(rows: Tensor) -> Moments:
     """Of the rows (n, d) of all processes, which may have different numbers of them."""
     own = moments(rows)
-    first, *others = zip(*(gathered(part) for part in (own.count, own.mean, own.variance)), strict=True)
-    together = Moments(*first)
+    together, *others = (Moments(*parts) for parts in gathered_together([own.count, own.mean, own.variance]))
     for other in others:
-        together = together.joined(Moments(*other))
+        together = together.joined(other)
     return together
 
 

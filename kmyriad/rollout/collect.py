@@ -105,8 +105,7 @@ class Trajectory(Outcomes):
         if self.share.ranks == 1:
             return self
         told: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(Outcomes)}
-        told |= {name: self.share.gather(one) for name, one in told.items() if one is not None}
-        return Outcomes(**told)
+        return Outcomes(**told | self.share.gather_all({name: one for name, one in told.items() if one is not None}))
 
 
 def without_termination(trajectory: Trajectory) -> Trajectory:

@@ -93,7 +93,7 @@ class Run:
     def pretraining(self) -> PretrainConfig:
         """The settings of a pretraining run; UsageError for another."""
         if not isinstance(self.config, PretrainConfig):
-            raise UsageError(f"{self.path} is a jumpstart run; name the pretraining run that it started from")
+            raise UsageError(f"{self.given} is a jumpstart run; name the pretraining run that it started from")
         return self.config
 
     @property

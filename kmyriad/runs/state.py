@@ -124,11 +124,11 @@ def load_newest(run: Run) -> tuple[Population, dict[str, Any]]:
     """The population of the newest good checkpoint, and that checkpoint's facts (iteration, env_steps, ...)."""
     newest = newest_checkpoint(run.checkpoints)
     if newest is None:
-        raise UsageError(f"{run.path} has no checkpoint yet; let it train for an iteration first")
+        raise UsageError(f"{run.given} has no checkpoint yet; let it train for an iteration first")
     facts = newest.content.facts
     for name in COUNTERS:
         if type(facts.get(name)) is not int:
-            raise CheckpointError(f"the newest checkpoint of {run.path} is malformed: {name} is {facts.get(name)!r}")
+            raise CheckpointError(f"the newest checkpoint of {run.given} is malformed: {name} is {facts.get(name)!r}")
     return _population(run, newest.content), facts
 
 
@@ -170,7 +170,7 @@ def _population(run: Run, checkpoint: TensorFile) -> Population:
         population.load_state_dict(tensors)
     except (AttributeError, KeyError, RuntimeError, TypeError, UsageError, ValueError) as error:
         raise CheckpointError(
-            f"the policies in {run.path} do not fit this version of kmyriad; use the one that its versions.json names,"
+            f"the policies in {run.given} do not fit this version of kmyriad; use the one that its versions.json names,"
             " or train them again"
         ) from error
     return population

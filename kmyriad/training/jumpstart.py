@@ -101,7 +101,8 @@ def _fine_tune(config: JumpstartConfig, device: torch.device, out: str | Path | 
         run = run_to_resume(out, "jumpstart")
     else:
         config = with_source(config)
-        check_memory(config.rollouts, config.update.critic_hidden, config.update.critic_hidden[-1], device)
+        hidden = config.update.critic_hidden
+        check_memory(config.rollouts, hidden, hidden[-1], device, config.task.engine)
         if out is not None and leads():
             check_free(Path(out))  # before selecting, which takes a while
     newest = newest_checkpoint(run.checkpoints) if resume else None

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import torch
 
-from kmyriad.config import Rollouts
+from kmyriad.config import Engine, Rollouts
+from kmyriad.envs.engines import CONSTRAINTS, CONTACTS
 from kmyriad.errors import UsageError
 from kmyriad.processes import ranks
 
@@ -19,14 +20,29 @@ OBSERVATION, ACTION, FEATURES = 64, 8, 8
 STEP = NUMBER * (4 * OBSERVATION + 4 * ACTION + 16)
 """Bytes of a step: what was seen before and after it, normalised and in minibatches, actions and flags."""
 
+VELOCITIES, PER_CONTACT, PER_CONSTRAINT, BODIES = 16, 36, 13, 4_000
+"""Of an ordinary robot in MuJoCo Warp: numbers in a row of the constraints' Jacobian, numbers of a contact and of a
+constraint beside it, and all others. An Ant has 55,344 bytes a replica, and this is 54,912."""
+WARP_REPLICA = NUMBER * (CONTACTS * PER_CONTACT + CONSTRAINTS * (VELOCITIES + PER_CONSTRAINT) + BODIES)
 
-def check_memory(rollouts: Rollouts, hidden: Sequence[int], agent_hidden: int, device: torch.device) -> None:
-    """Refuse what the memory of `device` cannot hold: an iteration's steps, the pool of a horizon, all weights."""
+
+def check_memory(
+    rollouts: Rollouts, hidden: Sequence[int], agent_hidden: int, device: torch.device, engine: Engine = "auto"
+) -> None:
+    """Refuse what the memory of `device` cannot hold: an iteration's steps, the pool of a horizon, all weights.
+
+    And the simulations of an engine that lives there.
+    """
     sizes = [OBSERVATION, *hidden]
     weights = sum(inputs * outputs for inputs, outputs in pairwise(sizes))
     weights += rollouts.agents * agent_hidden * (sizes[-1] + 2 * ACTION)
     steps = rollouts.replicas * rollouts.steps
     needed = steps * (STEP / ranks() + rollouts.per_horizon * NUMBER * FEATURES) + COPIES_OF_WEIGHTS * NUMBER * weights
+    simulations, told = 0.0, ""
+    if engine == "warp":
+        simulations = WARP_REPLICA * rollouts.replicas / ranks()
+        needed += simulations
+        told = f" ({simulations / 2**30:,.0f} of them for {rollouts.replicas // ranks():,} simulations of MuJoCo Warp)"
     there, whose = needed, "the machine"
     if device.type == "cuda":
         there, whose = torch.cuda.mem_get_info(device)[1], str(device)
@@ -34,6 +50,6 @@ def check_memory(rollouts: Rollouts, hidden: Sequence[int], agent_hidden: int, d
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise UsageError(
-            f"this needs about {needed / 2**30:,.0f} GiB of memory, and {whose} has {there / 2**30:,.0f}; use fewer"
-            " replicas, a smaller horizon or rollout_steps, or smaller layers"
+            f"this needs about {needed / 2**30:,.0f} GiB of memory{told}, and {whose} has {there / 2**30:,.0f}; use"
+            " fewer replicas, a smaller horizon or rollout_steps, or smaller layers"
         )

@@ -1,22 +1,26 @@
 """What is written down about an iteration."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from kmyriad.config import PretrainConfig
 from kmyriad.evaluation.measures import covered_cells, decomposition
-from kmyriad.objective.divergence import kl_to_others
-from kmyriad.objective.entropy import knn_entropy
+from kmyriad.objective.divergence import kl_of_one
+from kmyriad.objective.entropy import entropy_of_radii, knn_entropy, radii_of
 from kmyriad.objective.neighbours import Neighbours, nearest_neighbours
 from kmyriad.objective.rewards import Rewards
 from kmyriad.objective.scale import scale_of, scaled_visits, unit_of
 from kmyriad.population.distributions import Gaussian
 from kmyriad.population.moments import column_means
 from kmyriad.population.population import Population
+from kmyriad.processes import shared_out
 from kmyriad.rollout.collect import Outcomes, Trajectory, Visits
 from kmyriad.rollout.randomness import METRICS, generator
 from kmyriad.runs.state import TrainingState
@@ -48,7 +52,8 @@ def iteration_metrics(
     """One row of metrics.jsonl, all of it a function of the run's settings and the iteration (timings are added later).
 
     `outcomes` are those of all processes. What needs neighbours of its own (per agent, between agents, in x and y) is
-    there once per horizon: with segments most of the pool is the same from iteration to iteration.
+    there once per horizon: with segments most of the pool is the same from iteration to iteration. All processes come
+    by, as they share out the search.
     """
     k = config.objective.neighbours
     rng = generator(config.run.seed, state.iteration, METRICS)
@@ -61,10 +66,8 @@ def iteration_metrics(
     if state.iteration % config.rollouts.per_horizon == 0:
         pool = [segment.visits for segment in state.pool]
         clouds, unit = _particles_per_agent(pool, rng, config.world.feature_scale)
-        own = [nearest_neighbours(cloud, k) if len(cloud) > k else None for cloud in clouds]
-        row["entropy_per_agent"] = [
-            knn_entropy(cloud, k, found) + unit if found else None for cloud, found in zip(clouds, own, strict=True)
-        ]
+        own = cache(lambda agent: nearest_neighbours(clouds[agent], k))
+        row["entropy_per_agent"] = _entropies(clouds, k, unit, own)
         row["kl_between_agents"] = _kl_between_agents(clouds, k, own)
         whole, _ = scaled_visits(_whole(pool), config.world.feature_scale)
         newest = whole.features[:, :, -outcomes.valid.shape[2] :]
@@ -134,7 +137,7 @@ def _position_metrics(
     few = rng.permutation(everyone)[:POINTS_IN_XY] / np.asarray(cell, np.float32)
     is_flat = not np.ptp(few, axis=0).all()
     return {
-        "entropy_xy": None if is_flat else knn_entropy(few, k) + float(np.log(cell).sum()),
+        "entropy_xy": None if is_flat else _entropy(torch.from_numpy(few), k) + float(np.log(cell).sum()),
         "covered_cells": covered_cells(everyone, cell),
         "covered_cells_per_agent": [covered_cells(points, cell) for points in agents],
     }
@@ -161,15 +164,28 @@ def _whole(pool: Sequence[Visits]) -> Visits:
     return Visits(*(np.concatenate(part, axis=2) for part in parts))
 
 
-def _kl_between_agents(clouds: list[NDArray[np.float32]], k: int, own: Sequence[Neighbours | None]) -> float | None:
-    """The paper's Table 1: each agent against all others, averaged; None for a single agent.
+def _entropy(points: Tensor, k: int) -> float:
+    """Eq. 1 of `points` (n, d) that all processes have."""
+    return entropy_of_radii(radii_of(points, points, k), points.shape[1], k, len(points))
 
-    `own` are the neighbours within each cloud, None where it has too few points.
-    """
-    known = [found for found in own if found is not None]
-    if len(clouds) < 2 or len(known) < len(clouds):
+
+OwnNeighbours = Callable[[int], Neighbours]
+"""The neighbours of an agent's points among themselves; searched once, by the process that needs them."""
+
+
+def _entropies(clouds: list[NDArray[np.float32]], k: int, unit: float, own: OwnNeighbours) -> list[float | None]:
+    """Eq. 1 of each of the `clouds`, `unit` added; None of too few points."""
+    found = shared_out(
+        lambda agent: knn_entropy(clouds[agent], k, own(agent)) if len(clouds[agent]) > k else math.nan, len(clouds)
+    )
+    return [None if math.isnan(entropy) else entropy + unit for entropy in found]
+
+
+def _kl_between_agents(clouds: list[NDArray[np.float32]], k: int, own: OwnNeighbours) -> float | None:
+    """The paper's Table 1: each agent against all others, averaged; None for a single agent."""
+    if len(clouds) < 2 or min(len(cloud) for cloud in clouds) <= k:
         return None
-    return float(kl_to_others(clouds, k, own=known).mean())
+    return float(np.mean(shared_out(lambda agent: kl_of_one(clouds, agent, k, own(agent)), len(clouds))))
 
 
 @torch.no_grad()

@@ -105,7 +105,7 @@ def _train(
     world, rollouts, cores = config.world, config.rollouts, threads(config.run.threads)
     if cores is not None:
         torch.set_num_threads(cores)
-    check_memory(rollouts, config.population.trunk_hidden, config.population.agent_hidden, device)
+    check_memory(rollouts, config.population.trunk_hidden, config.population.agent_hidden, device, world.engine)
     replicas = make_replicas(
         world.env,
         rollouts.replicas,
@@ -176,7 +176,7 @@ def algorithm_1(
 
         # Write it down.
         state.count(outcomes.steps, good_gradient=math.isfinite(report.gradient_norm))
-        row = iteration_metrics(config, replicas.cell, state, trajectory, outcomes, rewards, report) if leads() else {}
+        row = iteration_metrics(config, replicas.cell, state, trajectory, outcomes, rewards, report)
         logger.record(state, row | timings(outcomes.steps, time.perf_counter() - started))
 
 

@@ -16,7 +16,7 @@ from kmyriad.config import ActorCritic
 from kmyriad.population.moments import moments
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
-from kmyriad.processes import largest, summed
+from kmyriad.processes import Share, largest, summed
 from kmyriad.rollout.collect import Trajectory
 from kmyriad.updates.gradient import UpdateReport, change, to_go
 
@@ -49,11 +49,14 @@ def actor_critic(
     assert trajectory.next_observations is not None
     observations = population.inputs(trajectory.observations)
     next_observations = population.inputs(trajectory.next_observations)
-    informed = _informed(rewards)
+    informed, counts = _informed(rewards), trajectory.share.gather(trajectory.valid)
+    parts = _Parts(counts, trajectory.share)
     critic_only = critic_only or not bool(informed.any())
     learning = [*population.parameters()]
     if settings.critic_epochs:
-        report = _learn_values(critic, optimizer, observations, next_observations, trajectory, rewards, settings, rng)
+        report = _learn_values(
+            critic, optimizer, observations, next_observations, trajectory, rewards, settings, parts, rng
+        )
         if critic_only or not math.isfinite(report.gradient_norm):
             return report
     else:
@@ -65,11 +68,10 @@ def actor_critic(
         observations.flatten(1, 2),
         trajectory.actions.flatten(1, 2),
         trajectory.log_probs.flatten(1, 2),
-        (_standardised_by_all(advantages, trajectory) * informed).flatten(1, 2),
+        (_standardised_by_all(advantages, counts, trajectory.share) * informed).flatten(1, 2),
         (advantages + values).flatten(1, 2),
         trajectory.valid.flatten(1, 2).float(),
     )
-    parts = _Parts(trajectory)
     steps, first_norm, kl, sample_size = 0, 0.0, 0.0, 1.0
     for _ in range(settings.update_epochs):
         log_ratios = []
@@ -108,16 +110,16 @@ def standardised(values: Tensor, valid: Tensor) -> Tensor:
     return (values - float(found.mean)) / (deviation + 1e-8) * valid
 
 
-def _standardised_by_all(values: Tensor, trajectory: Trajectory) -> Tensor:
-    """`values` (m, p, L) of the trajectory's steps, `standardised` among those of all processes."""
-    share = trajectory.share
-    return share.own(standardised(share.gather(values), share.gather(trajectory.valid)))
+def _standardised_by_all(values: Tensor, valid: Tensor, share: Share) -> Tensor:
+    """`values` (m, p, L) of this process, `standardised` among those of all, as are `valid`."""
+    return share.own(standardised(share.gather(values), valid))
 
 
 def _informed(rewards: Tensor) -> Tensor:
     """(m, 1, 1), whether an agent's rewards (m, p, L), those of all processes, are not all alike."""
-    highest = largest(rewards.amax(dim=(1, 2), keepdim=True))
-    return highest > -largest(-rewards.amin(dim=(1, 2), keepdim=True))
+    highest, lowest = (extreme(dim=(1, 2), keepdim=True) for extreme in (rewards.amax, rewards.amin))
+    highest, negative_lowest = largest(torch.stack([highest, -lowest]))
+    return highest > -negative_lowest
 
 
 def per_step(rewards: Tensor, gamma: float) -> Tensor:
@@ -146,9 +148,9 @@ class _Batch:
 class _Parts:
     """Draws minibatches from the steps of all processes, each with as many of every agent."""
 
-    def __init__(self, trajectory: Trajectory) -> None:
-        share, steps = trajectory.share, trajectory.valid.shape[-1]
-        self._valid, self._is_whole = share.gather(trajectory.valid).flatten(1, 2), share.ranks == 1
+    def __init__(self, valid: Tensor, share: Share) -> None:
+        """`valid` (m, p, L) are the steps that count, of all processes; this one has its `share`."""
+        self._valid, self._is_whole, steps = valid.flatten(1, 2), share.ranks == 1, valid.shape[-1]
         self._first, self._last = share.places.start * steps, share.places.stop * steps
 
     def drawn(self, count: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
@@ -167,13 +169,14 @@ def _learn_values(
     trajectory: Trajectory,
     rewards: Tensor,
     settings: ActorCritic,
+    parts: "_Parts",
     rng: np.random.Generator,
 ) -> UpdateReport:
     """The critic alone goes through the iteration's steps, `settings.critic_epochs` times."""
     far = settings.gae_lambda if settings.critic_lambda is None else settings.critic_lambda
     values, advantages = _evaluate(critic, observations, next_observations, trajectory, rewards, settings.gamma, far)
     inputs, returns = observations.flatten(1, 2), (values + advantages).flatten(1, 2)
-    weights, parts = trajectory.valid.flatten(1, 2).float(), _Parts(trajectory)
+    weights = trajectory.valid.flatten(1, 2).float()
     steps, first_norm = 0, 0.0
     for _ in range(settings.critic_epochs):
         for part, counted in parts.drawn(settings.minibatches, rng):

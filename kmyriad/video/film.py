@@ -104,7 +104,7 @@ def choose_agents(run: Run, agents: Sequence[int] | None = None) -> Cast:
     chosen = tuple(range(min(count, MOST_AGENTS))) if agents is None else tuple(agents)
     for agent in chosen:
         if not 0 <= agent < count:
-            raise UsageError(f"there is no agent {agent} in {run.path}; it has agents 0 to {count - 1}")
+            raise UsageError(f"there is no agent {agent} in {run.given}; it has agents 0 to {count - 1}")
     colours = tuple(agent_colour(agent, count) for agent in chosen)
     left_out = count - len(chosen) if agents is None else 0
     return Cast(run, population.select(chosen), chosen, colours, left_out)

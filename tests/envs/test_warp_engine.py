@@ -3,6 +3,7 @@
 `make test-warp` installs it and runs these.
 """
 
+import dataclasses
 import importlib.util
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 
 import kmyriad as km
 from kmyriad.cli import main
-from kmyriad.envs.engines import GoalPoint, make_engine
+from kmyriad.envs.engines import CONSTRAINTS, CONTACTS, GoalPoint, make_engine
 from kmyriad.envs.make import make_world
+from kmyriad.training.memory import WARP_REPLICA
 from tests.far_device import FAR, FarDevice, FarTensor
 from tests.warp_worlds import Slider
 
@@ -260,6 +262,24 @@ def test_contacts_that_found_no_room_break_a_replica(monkeypatch):
 
 
 @needs_warp
+@pytest.mark.warp
+@pytest.mark.parametrize("world", TERRAINS)
+def test_the_memory_of_a_replica_is_about_what_is_reckoned_before(world):
+    import mujoco_warp
+    import warp
+
+    def bytes_of(part):
+        arrays = [getattr(part, field.name) for field in dataclasses.fields(part)]
+        nested = sum(bytes_of(one) for one in arrays if dataclasses.is_dataclass(one))
+        return nested + sum(one.capacity for one in arrays if isinstance(one, warp.array))
+
+    model = make_world(world).model
+    sizes = [
+        bytes_of(mujoco_warp.make_data(model, nworld=count, nconmax=CONTACTS, njmax=CONSTRAINTS)) for count in (1, 101)
+    ]
+    assert (sizes[1] - sizes[0]) / 100 == pytest.approx(WARP_REPLICA, rel=0.2)
+
+
 @pytest.mark.warp
 def test_goals_are_those_of_the_cpu():
     """Reward within the radius, success from then on, and episodes that end there."""

@@ -1,9 +1,11 @@
 """What `km.export` and `kmyriad export` write and refuse, and that the scripts in exported folders run."""
 
+import contextlib
 import json
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from safetensors.torch import load_file
 import kmyriad as km
 from kmyriad import cli
 from kmyriad.config import PretrainConfig, with_settings
+from kmyriad.exporters.carried.policy import make_env
 from kmyriad.exporters.export import POLICY_TARGETS
 from kmyriad.exporters.folder import carried_module
 from tests import walk_env
@@ -19,6 +22,7 @@ from tests.exporters.untrained import CASES, SMALL, untrained_jumpstart, untrain
 from tests.test_benchmarks import BENCHMARKS
 
 GOAL = (1.0, -2.0)
+OTHERS = {"own vector": "CartPole-v1", "function": "tests.walk_env:WalkEnding"}
 LIBRARIES = {"onnx": "onnxruntime", "sb3-ppo": "stable_baselines3", "sb3-sac": "stable_baselines3", "rsl-rl": "rsl_rl"}
 SHORT = {
     "sb3-ppo": ["--steps", "512", "--envs", "1", "--critic-first", "256"],
@@ -38,7 +42,11 @@ def runs(tmp_path_factory):
     untrained_run(folder / "choices", CASES["discrete, two choices"])
     untrained_run(folder / "bits", CASES["discrete, bits"])
     untrained_run(folder / "shifted", with_settings(CASES["discrete"], {"env": walk_env.SHIFTED}))
+    for name, env in OTHERS.items():
+        settings = {"env": env, "env_settings": {"lucky": True} if name == "function" else {}}
+        untrained_run(folder / name, with_settings(CASES["discrete"], settings))
     untrained_jumpstart(folder / "jumpstart")
+    untrained_jumpstart(folder / "two", top=2)
     return folder
 
 
@@ -74,9 +82,11 @@ def test_the_script_of_every_target_runs(to, kind, runs, tmp_path, monkeypatch, 
     assert bool(facts["critic_hidden"]) == (kind == "jump-started")
     readme = (folder / "README.md").read_text()
     assert 8 <= len(readme.splitlines()) <= 14
-    assert "kmyriad/PointMaze-v0" in readme
+    assert "kmyriad/PointMaze-v0`, 20 steps per episode, reward 1 at the goal 1 -2" in readme
+    assert ("its critic came along" in readme) == (kind == "jump-started")
     run_script(folder, SHORT.get(to, OTHERWISE), monkeypatch)
     shown = capsys.readouterr().out
+    assert to == "onnx" or [shown.count(f"{when} training: success in ") for when in ("before", "after")] == [1, 1]
     assert float(shown.split("kmyriad's actions: ")[1].split()[0]) < 1e-5
     assert to == "onnx" or (folder / TRAINED[to]).stat().st_size > 5_000
 
@@ -89,6 +99,55 @@ def test_discrete_policies_train_on(to, kind, runs, tmp_path, monkeypatch, capsy
     run_script(folder, SHORT.get(to, OTHERWISE), monkeypatch)
     assert "largest difference from kmyriad's actions: 0.0e+00" in capsys.readouterr().out
     assert (folder / TRAINED[to]).exists()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("to", ["sb3-ppo", "cleanrl"])
+def test_environments_of_any_kind_are_made_again(name, to, runs, tmp_path, monkeypatch, capsys):
+    """Gymnasium's own vector versions restart in another way, and a function has no id."""
+    pytest.importorskip(LIBRARIES.get(to, "torch"))
+    folder = km.export(runs / name, to, tmp_path / "out", agent=0)
+    run_script(folder, SHORT.get(to, OTHERWISE), monkeypatch)
+    shown = capsys.readouterr().out
+    for when in ("before", "after"):  # a reward of 1 for every step, of which there are 20
+        assert 1 < float(shown.split(f"{when} training: return ")[1].split(",")[0]) <= 20
+
+
+def test_success_is_of_whole_episodes(runs, tmp_path):
+    folder = km.export(runs / "maze", "cleanrl", tmp_path / "out", agent=0, goal=GOAL, goal_radius=20.0)
+    with carried_module(folder, "policy") as policy:
+        facts = policy.read_facts(folder)
+        everywhere = policy.returns(policy.load_policy(folder).act, policy.make_envs(facts, 5))
+        facts["env_settings"]["goal_radius"] = 0.1
+        nowhere = policy.returns(policy.load_policy(folder).act, policy.make_envs(facts, 5))
+    assert everywhere.tolist() == [1.0] * 5
+    assert nowhere.tolist() == [0.0] * 5
+
+
+@pytest.mark.parametrize(
+    ("env_id", "sentence"),
+    [("given:Walk", "was an object given in Python"), ("gymnasium:make_vec", "makes many environments at once")],
+)
+def test_environments_that_cannot_be_made_again_say_so(env_id, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make_env({"env_id": env_id, "env_settings": {}})
+
+
+def test_without_a_goal_there_is_nothing_to_learn(runs, tmp_path, monkeypatch, capsys):
+    folder = km.export(runs / "maze", "cleanrl", tmp_path / "out", agent=0)
+    assert "no reward without a goal" in (folder / "README.md").read_text()
+    run_script(folder, OTHERWISE, monkeypatch)
+    assert capsys.readouterr().out.count("there is no reward to learn from: this was exported without a goal") == 1
+
+
+@pytest.mark.parametrize("agent", ["3", "4"])
+def test_an_agent_of_the_portfolio_plays(agent, runs, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("onnxruntime")
+    folder = km.export(runs / "maze", "onnx", tmp_path / "out", all_agents=True)
+    with contextlib.nullcontext() if agent == "3" else pytest.raises(SystemExit):
+        run_script(folder, ["--agent", agent], monkeypatch)
+    told = capsys.readouterr()
+    assert "one episode: 20 steps" in told.out if agent == "3" else "invalid choice: 4" in told.err
 
 
 @pytest.fixture
@@ -186,6 +245,10 @@ def test_the_command(runs, tmp_path, monkeypatch, capsys):
     cli.main(["export", str(runs / "maze"), "--to", "cleanrl", "--agent", "2"])
     assert "wrote exports/maze-agent-2-cleanrl" in capsys.readouterr().err
     assert (tmp_path / "exports/maze-agent-2-cleanrl/policy.safetensors").exists()
+    cli.main(["export", str(runs / "maze"), "--to", "cleanrl", "--all"])
+    readme = Path(capsys.readouterr().err.split(" cat ")[1].strip())
+    assert readme == Path("exports/maze-all-cleanrl/agent-0/README.md")
+    assert readme.exists()
 
 
 def test_carried_code_knows_nothing_of_this_package(runs, tmp_path):
@@ -205,7 +268,8 @@ def test_carried_code_knows_nothing_of_this_package(runs, tmp_path):
     ("run", "settings", "sentence"),
     [
         ("maze", {"to": "sb4"}, "unknown target 'sb4'"),
-        ("maze", {"to": "onnx"}, "name one (--agent 3), or a goal"),
+        ("maze", {"to": "onnx"}, "has 4 agents; name one (--agent 3), or a goal"),
+        ("two", {"to": "onnx"}, "has 2 agents; name one (--agent 1), or take all (--all)"),
         ("maze", {"to": "onnx", "agent": 4}, "agent must be between 0 and 3; got 4"),
         ("maze", {"to": "onnx", "agent": 1, "all_agents": True}, "exclude each other"),
         ("maze", {"to": "onnx", "goal": (1.0,)}, "goal must be (x, y), (x, y, z)"),
@@ -310,7 +374,7 @@ def test_a_folder_stands_alone(tmp_path):
 @pytest.mark.slow
 def test_the_goal_is_learned_from_data_alone():
     example = BENCHMARKS.parent / "examples/offline.py"
-    small = ["--pretrain-steps", "100000", "--episodes", "400", "--steps", "4000", "--trials", "50"]
+    small = ["--pretrain-steps", "100000", "--episodes", "400", "--steps", "2000", "--trials", "50"]
     shown = subprocess.run([sys.executable, str(example), *small], capture_output=True, text=True, check=True).stdout
     in_data, learned = (float(shown.split(words)[1].split()[0]) for words in ("agents: ", "gradient steps: "))
     assert learned > in_data

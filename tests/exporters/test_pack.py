@@ -95,6 +95,13 @@ def test_a_large_page_is_left_out(runs, tmp_path, monkeypatch, capsys):
     assert same(km.load_population(runs / "maze"), km.load_population(file))
 
 
+def test_sentences_name_the_file(tmp_path):
+    """And not the temporary folder that it is opened in."""
+    file = km.pack(untrained_jumpstart(tmp_path / "run"), tmp_path / "packed", page=False, threads=1)
+    with pytest.raises(km.UsageError, match="packed is a jumpstart run; name the pretraining run"):
+        km.evaluate(file, 4)
+
+
 def test_it_cannot_be_resumed(runs):
     with pytest.raises(km.UsageError, match="is a packed run, which cannot be resumed"):
         km.pretrain(out=runs / "maze.kmyriad", resume=True)

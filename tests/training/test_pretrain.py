@@ -435,6 +435,7 @@ def test_an_environment_that_fails_is_told_in_one_sentence_and_leaves_a_checkpoi
         ({"features": ("z",)}, "unknown feature 'z'"),
         ({"replicas": 10**7, "horizon": 10**6}, "GiB of memory, and the machine has"),
         ({"trunk_hidden": (60_000, 60_000)}, "GiB of memory, and the machine has"),
+        ({"engine": "warp", "replicas": 10**7, "rollout_steps": 1}, r"\(511 of them for 10,000,000 simulations of"),
         ({"env": walk_env.UNBOUNDED}, "is unbounded"),
     ],
 )

@@ -12,12 +12,13 @@ from kmyriad.exporters.carried.policy import FOLDER, largest_difference, make_en
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--agent", type=int, default=0, help="which agent, where the file holds all of them")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
     facts = read_facts()
     session = onnxruntime.InferenceSession(FOLDER / "policy.onnx")
+    agents = int(session.get_modelmeta().custom_metadata_map["agents"])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--agent", type=int, default=0, choices=range(agents), help="where the file holds all of them")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
 
     def act(observations: np.ndarray) -> np.ndarray:
         feed = {"observation": np.asarray(observations, np.float32)}

@@ -5,9 +5,12 @@ categorical one. `to_environment` makes raw actions into what the environment ta
 outside of the distribution, so that every library sees the plain distribution.
 """
 
+import inspect
 import json
 import math
+import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,8 @@ FOLDER = Path(__file__).parent
 ACTIVATIONS: dict[str, type[nn.Module]] = {"elu": nn.ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 FRESH_CRITIC = (128, 128)
 """Hidden sizes of a value function where none came along."""
+STARTS = 1000
+"""Seed of the episodes that tell how good a policy is: always the same starts."""
 
 
 class Inputs(nn.Module):
@@ -116,6 +121,10 @@ class Policy(Network):
             return self.per_choice(mean).argmax(-1)
         return mean.argmax(-1) if self.is_discrete else self.to_environment(mean)
 
+    def sample(self, observations: Tensor) -> Tensor:
+        """The environment's action, drawn from the distribution."""
+        return self.to_environment(self.distribution(observations).sample())
+
 
 def stack(sizes: Sequence[int], activation: str) -> nn.Sequential:
     """Linear layers from `sizes[0]` to `sizes[-1]` with an activation between them."""
@@ -210,8 +219,14 @@ def make_env(facts: dict[str, Any], **settings: Any) -> Any:
     """One copy of the environment that the policy was trained in, with the goal of policy.json if it has one."""
     import gymnasium
 
-    _register(facts)
-    return gymnasium.make(facts["env_id"], **facts["env_settings"] | settings)
+    settings = facts["env_settings"] | settings
+    if is_world(facts):
+        import kmyriad  # noqa: F401  (Gymnasium knows its worlds then)
+    function = _function(facts["env_id"])
+    if function is None:
+        return gymnasium.make(facts["env_id"], **settings)
+    horizon = settings.pop("max_episode_steps")
+    return gymnasium.wrappers.TimeLimit(function(**settings), horizon)
 
 
 def make_envs(facts: dict[str, Any], count: int, **settings: Any) -> Any:
@@ -219,14 +234,69 @@ def make_envs(facts: dict[str, Any], count: int, **settings: Any) -> Any:
     import gymnasium
     from gymnasium.vector import AutoresetMode
 
-    _register(facts)
-    mode: dict[str, Any] = {"vectorization_mode": "sync", "vector_kwargs": {"autoreset_mode": AutoresetMode.SAME_STEP}}
-    if gymnasium.spec(facts["env_id"]).vector_entry_point is not None:
-        mode = {"vectorization_mode": "vector_entry_point", "autoreset_mode": AutoresetMode.SAME_STEP}
-    return gymnasium.make_vec(facts["env_id"], count, **mode, **facts["env_settings"] | settings)
+    same_step = AutoresetMode.SAME_STEP
+    if not is_world(facts):
+        return gymnasium.vector.SyncVectorEnv([lambda: make_env(facts, **settings)] * count, autoreset_mode=same_step)
+    import kmyriad  # noqa: F401
+
+    return gymnasium.make_vec(
+        facts["env_id"],
+        count,
+        vectorization_mode="vector_entry_point",
+        autoreset_mode=same_step,
+        **facts["env_settings"] | settings,
+    )
 
 
-def _register(facts: dict[str, Any]) -> None:
-    """Kmyriad's worlds are known to Gymnasium once it is imported; import the module of your own ones before."""
-    if facts["env_id"].startswith("kmyriad/"):
-        import kmyriad  # noqa: F401
+def is_world(facts: dict[str, Any]) -> bool:
+    """Whether the environment is one of kmyriad's, which gives no reward where no goal was exported."""
+    return bool(facts["env_id"].startswith("kmyriad/"))
+
+
+def returns(act: Callable[[Tensor], Any], envs: Any) -> Any:
+    """(n,), return of one fresh episode in each of n environments; 1 in a world of kmyriad that reaches the goal.
+
+    `act` takes observations (n, d) and gives the environment's actions.
+    """
+    import numpy as np
+
+    seen, _ = envs.reset(seed=STARTS)
+    going, total = np.ones(envs.num_envs, bool), np.zeros(envs.num_envs)
+    while going.any():
+        with torch.no_grad():
+            actions = act(torch.as_tensor(seen, dtype=torch.float32))
+        seen, rewards, terminated, truncated, _ = envs.step(np.asarray(actions))
+        total += going * rewards
+        going &= ~(terminated | truncated)
+    envs.close()
+    return total
+
+
+def tell_return(when: str, act: Callable[[Tensor], Any], episodes: int = 50) -> None:
+    """Print how fresh episodes go `when`: before or after training."""
+    facts = read_facts()
+    if not is_world(facts):
+        mean = returns(act, make_envs(facts, episodes)).mean()
+        print(f"{when} training: return {mean:.4g}, mean of {episodes} episodes")
+    elif facts["goal"]:
+        print(
+            f"{when} training: success in {returns(act, make_envs(facts, episodes)).mean():.0%} of {episodes} episodes"
+        )
+    elif when == "before":
+        print("there is no reward to learn from: this was exported without a goal (kmyriad export ... --goal X Y)")
+
+
+def _function(env_id: str) -> Any:
+    """The function that `module:function` names, None where it is the id of an environment."""
+    module, colon, name = env_id.partition(":")
+    if not colon:
+        return None
+    if module == "given":
+        raise ValueError(f"{name} was an object given in Python; make it again and give it to the library")
+    sys.path.append(str(Path.cwd()))
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not None and "num_envs" in inspect.signature(found).parameters:
+        raise ValueError(f"{env_id} makes many environments at once; make them and give them to the library")
+    return found

@@ -7,7 +7,7 @@ import argparse
 
 from safetensors.torch import save_file
 
-from kmyriad.exporters.carried.policy import FOLDER, largest_difference, make_envs, read_facts
+from kmyriad.exporters.carried.policy import FOLDER, largest_difference, make_envs, read_facts, tell_return
 from kmyriad.exporters.carried.ppo import Agent, Settings, train
 
 
@@ -19,8 +19,10 @@ def main() -> None:
     arguments = parser.parse_args()
     facts, agent = read_facts(), Agent()
     print(f"largest difference from kmyriad's actions: {largest_difference(agent.policy.act):.1e}")
+    tell_return("before", agent.policy.sample)
     first = 0 if facts["critic_hidden"] else arguments.critic_first
     train(agent, make_envs(facts, arguments.envs), arguments.steps, Settings(critic_first=first))
+    tell_return("after", agent.policy.sample)
     save_file(agent.state_dict(), FOLDER / "agent-trained.safetensors")
     print("wrote agent-trained.safetensors; go on with agent.load_state_dict")
 

@@ -9,7 +9,7 @@ from typing import Any
 from stable_baselines3 import SAC
 from stable_baselines3.common.env_util import make_vec_env
 
-from kmyriad.exporters.carried.policy import FOLDER, largest_difference, make_env, read_facts
+from kmyriad.exporters.carried.policy import FOLDER, largest_difference, make_env, read_facts, tell_return
 from kmyriad.exporters.carried.sb3 import CriticFirst
 
 
@@ -27,7 +27,13 @@ def main() -> None:
     model = SAC.load(FOLDER / "sac.zip", env=make_vec_env(make, arguments.envs))
     difference = largest_difference(lambda seen: model.predict(seen.numpy(), deterministic=True)[0])
     print(f"largest difference from kmyriad's actions: {difference:.1e}")
+
+    def act(seen: Any) -> Any:
+        return model.predict(seen.numpy())[0]
+
+    tell_return("before", act)
     model.learn(arguments.steps, callback=CriticFirst(arguments.critic_first))
+    tell_return("after", act)
     model.save(FOLDER / "sac-trained.zip")
     print("wrote sac-trained.zip; go on with SAC.load")
 

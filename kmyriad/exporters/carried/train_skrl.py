@@ -8,7 +8,7 @@ import argparse
 from skrl.envs.wrappers.torch import wrap_env
 from skrl.trainers.torch import SequentialTrainer
 
-from kmyriad.exporters.carried.policy import FOLDER, largest_difference, read_facts
+from kmyriad.exporters.carried.policy import FOLDER, largest_difference, read_facts, tell_return
 from kmyriad.exporters.carried.skrl import ROLLOUTS, make_agent, make_environments, set_actor_learning
 
 
@@ -23,6 +23,7 @@ def main() -> None:
     agent.load(str(FOLDER / "agent.pt"))
     difference = largest_difference(agent.policy.network.act)
     print(f"largest difference from kmyriad's actions: {difference:.1e}")
+    tell_return("before", agent.policy.network.sample)
     first = 0 if read_facts()["critic_hidden"] else arguments.critic_first * ROLLOUTS
     steps = max(1, round(arguments.steps / (ROLLOUTS * arguments.envs))) * ROLLOUTS
     env = wrap_env(environments, wrapper="gymnasium")
@@ -31,6 +32,7 @@ def main() -> None:
             set_actor_learning(agent, learns)
             cfg = {"timesteps": count, "headless": True, "close_environment_at_exit": False}
             SequentialTrainer(env=env, agents=agent, cfg=cfg).train()
+    tell_return("after", agent.policy.network.sample)
     agent.save(str(FOLDER / "agent-trained.pt"))
     print("wrote agent-trained.pt; go on with agent.load")
 
