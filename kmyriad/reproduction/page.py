@@ -91,8 +91,8 @@ def _claims(verdicts: Sequence[Mapping[str, Any]]) -> str:
 def _how(row: Mapping[str, Any]) -> str:
     runs = "It needs no run"
     if row["runs"]:
-        runs = f"{row['runs']} runs, seeds {_words(row['seeds'])}, {row['env_steps']:,} steps in all"
-        runs += f", about {row['hours']} hours of one core"
+        runs = f"{row['runs_measured']} of {row['runs']} runs measured, seeds {_words(row['seeds'])}"
+        runs += f", {row['env_steps']:,} steps in all, about {row['hours']} hours of one core"
     return f"Rule: {row['rule']}. Command: {row['command']}. {runs}. Commit: {row['commit']}."
 
 

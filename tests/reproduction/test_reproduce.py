@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,8 +15,8 @@ import pytest
 import kmyriad
 from kmyriad.config import with_settings
 from kmyriad.presets import jumpstart_preset
-from kmyriad.reproduction.commits import commits_of, current_commit, note_commits
-from kmyriad.reproduction.draw import DRAWN
+from kmyriad.reproduction.commits import commits_of, current_commit, note_commit
+from kmyriad.reproduction.draw import DRAWN, draw
 from kmyriad.reproduction.figures import (
     BLUE,
     GREEN,
@@ -26,27 +27,27 @@ from kmyriad.reproduction.figures import (
     heat_grid,
     region_figure,
 )
-from kmyriad.reproduction.measures import _kept, accuracy, early_success, weighted_errors, winding
+from kmyriad.reproduction.grids import grid_of
+from kmyriad.reproduction.measured import Measured
+from kmyriad.reproduction.measures import accuracy, early_success, weighted_errors, winding
 from kmyriad.reproduction.page import TOO_SMALL, page_of
 from kmyriad.reproduction.paper import CHOICES, ITEMS, KL_TABLE
 from kmyriad.reproduction.plan import TARGETS
 from kmyriad.reproduction.reproduce import provenance, tables_of, verdict_of
 from kmyriad.reproduction.verdicts import CLAIMS, WORLDS
-from kmyriad.runs.run import Run, append_metrics, create_run
+from kmyriad.runs.run import append_metrics, create_run
 
 RUN_STEPS = 1_000
 
 
-def claims_of(facts, size, path):
-    return [
-        verdict_of(claim, facts, size) | provenance(claim, size, "paper", path / "commits.json") for claim in CLAIMS
-    ]
+def claims_of(facts, size, runs=None):
+    return [verdict_of(claim, facts, size) | provenance(claim, size, "paper", runs or {}) for claim in CLAIMS]
 
 
-def test_a_page_is_escaped_and_loads_nothing(tmp_path):
+def test_a_page_is_escaped_and_loads_nothing():
     facts = {"entropy/<b>": {0: 1.0, 1: 2.0}, "kl/ant-maze/10": {0: 0.75}, "kl_floor/ant-maze/10": {0: 0.25}}
     about = {"command": "<script>", "judges": False}
-    page = page_of(about, claims_of(facts, "quick", tmp_path), tables_of(facts), [])
+    page = page_of(about, claims_of(facts, "quick"), tables_of(facts), [])
     assert "<script" not in page
     assert "<b>" not in page
     assert "http" not in page.replace("http-equiv", "")
@@ -56,13 +57,14 @@ def test_a_page_is_escaped_and_loads_nothing(tmp_path):
         assert escape(item.name) in page
     assert all(claim.target in page for claim in CLAIMS)
     assert "reproduce success-rates --size quick --method paper" in page
+    assert "0 of 4 runs measured, seeds 0, 1" in page
     assert "Commit: not trained yet" in page
     assert len(CHOICES) == page.split("Where the paper is open")[1].split("</table>")[0].count("<tr>") - 1
 
 
-def test_runs_of_the_smallest_size_judge_nothing(tmp_path):
+def test_runs_of_the_smallest_size_judge_nothing():
     facts = {f"weighted/{what}": {0: error} for what, error in weighted_errors().items()}
-    small, large = (claims_of(facts, size, tmp_path)[-1] for size in ("quick", "desk"))
+    small, large = (claims_of(facts, size)[-1] for size in ("quick", "desk"))
     assert large["verdict"] == "confirmed"
     assert small["verdict"] == "not judged, the runs are too small"
     assert small["ours"] == large["ours"]
@@ -109,25 +111,25 @@ def test_early_success_pays_for_selection(tmp_path):
     assert by_updates == pytest.approx((0.5 + (8 / 3 - 1)) / (8 / 3))
 
 
-def test_what_was_measured_is_kept(tmp_path):
-    run, calls = Run(tmp_path), []
-    for _ in range(2):
-        assert _kept(run, "one", lambda: calls.append(1) or {"kl": 0.5}) == {"kl": 0.5}
-    assert calls == [1]
-
-
 def test_commits_are_noted_by_run(tmp_path):
-    path = tmp_path / "commits.json"
-    assert commits_of(path, []) == current_commit()
-    note_commits(path, {"a": 0, "b": 0})
-    assert commits_of(path, ["a"]) == "not trained yet"
-    note_commits(path, {"a": 10, "b": 0})
-    assert commits_of(path, ["a"]) == current_commit()
-    assert commits_of(path, ["a", "b"]) == f"{current_commit()}, not trained yet"
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps(told | {"commit": "0123456789"}))  # another commit trained it on, and was killed
-    note_commits(path, {"a": 20, "b": 0})
-    assert commits_of(path, ["a"]) == f"{current_commit()}, 0123456789"
+    assert commits_of(tmp_path) == []
+    for _ in range(2):
+        note_commit(tmp_path)
+    assert commits_of(tmp_path) == [current_commit()]
+    (tmp_path / "commits.json").write_text('{"commits": ["0123456789"]}')  # another one began it
+    note_commit(tmp_path)
+    assert commits_of(tmp_path) == ["0123456789", current_commit()]
+
+
+def test_a_claim_names_the_commits_of_its_runs():
+    runs = {f"ant-empty-10-agents-seed-{seed}": Measured({}, {}, commits=["b", "a"][: seed + 1]) for seed in (0, 1)}
+    told = provenance(CLAIMS[13], "quick", "paper", runs)
+    assert (told["runs_measured"], told["runs"], told["commit"]) == (2, 2, "b, a")
+
+
+def test_figures_without_any_run_are_left_out(tmp_path):
+    drawn = draw(TARGETS, {}, "quick", "ours", tmp_path)
+    assert [picture.path.stem for picture in drawn] == ["goal-maps"]  # which needs none
 
 
 def rows(*values):
@@ -144,8 +146,9 @@ def test_figures_are_drawn_from_odd_data_too():
     }
     assert len(curve_panels({"a": curves, "b": {}}).axes) == 2
     assert len(curve_panels({"a": curves}, "iteration", "success", median=True).axes) == 1
-    maps = [HeatMap("1 Agent", points), HeatMap("nothing", points[:0], (2.0, 2.0))]
-    assert len(heat_grid({"Maze env": (world, maps)}).axes) == 2
+    maps = [HeatMap("1 Agent", grid_of(points, world)), HeatMap("the maze", goal=(2.0, 2.0))]
+    maps.append(HeatMap("nothing", grid_of(points[:0], world)))
+    assert len(heat_grid({"Maze env": (world, maps), "none": (world, maps[1:])}).axes) == 5
     assert len(goal_panels({"Maze": (world, [(4.0, 4.0)])}).axes) == 1
     assert len(region_figure(world, [(6.0, 0.0)], [(2.0, 2.0)], curves).axes) == 2
 
@@ -179,9 +182,13 @@ def test_all_of_it_at_the_smallest_size(tmp_path, method):
     assert [claim["number"] for claim in claims] == [*range(1, 16)]
     assert {claim["verdict"] for claim in claims} == {"not judged, the runs are too small"}
     assert all(claim["ours"] for claim in claims)
-    finished = seconds_of_children()
+    page, finished = (out / "index.html").read_text(), seconds_of_children()
+    assert max(path.stat().st_size for path in (out / "measured").iterdir()) < 20_000
+    shutil.rmtree(out / "runs")
+    shutil.rmtree(out / "packs")
     subprocess.run([*command, "--out", str(out)], check=True, stderr=subprocess.DEVNULL)
     assert seconds_of_children() - finished < 60  # nothing is trained or measured again
+    assert (out / "index.html").read_text() == page
 
 
 def test_the_docs_have_every_figure_and_table_of_the_paper():
