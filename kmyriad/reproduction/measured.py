@@ -9,7 +9,7 @@ from typing import Any
 from kmyriad.config import config_from_json, settings_of
 from kmyriad.errors import UsageError
 from kmyriad.reproduction.plan import Method, Size
-from kmyriad.runs.files import encode_json, os_errors, read_json, write_atomically
+from kmyriad.runs.files import encode_json, os_errors, read_json, without_nan, write_atomically
 from kmyriad.sweeps.plan import Job
 
 FORMAT = 1
@@ -88,4 +88,4 @@ def _check(path: Path, name: str, found: Any, asked: Any) -> None:
 
 
 def _compact(path: Path, content: Any) -> str:
-    return encode_json(path, content, indent=None).decode().strip()
+    return encode_json(path, without_nan(content), indent=None).decode().strip()

@@ -101,7 +101,7 @@ def _of_jump_start(run: Run, world: World | None) -> Measured:
 
 
 def curve_of(rows: list[dict[str, Any]], key: str) -> dict[str, list[float]]:
-    """Every so manieth of the rows that have the value, the last one among them."""
+    """Every n-th of the rows that have the value, so that few are left; the last one is among them."""
     known = [row for row in rows if row.get(key) is not None]
     thinned = known[:: -max(1, -(-len(known) // MOST_ROWS))][::-1]
     return {name: [round(row[name], 5) for row in thinned] for name in ("iteration", "env_steps", key)}

@@ -16,7 +16,7 @@ from kmyriad.reproduction.plan import SIZES, TARGETS, Method, Size, narrowed, ow
 from kmyriad.reproduction.verdicts import CLAIMS, Claim, Outcome
 from kmyriad.runs.files import os_errors, write_atomically, write_json
 from kmyriad.runs.run import version
-from kmyriad.sweeps.plan import Plan
+from kmyriad.sweeps.plan import Job, Plan
 from kmyriad.sweeps.sweep import Place
 
 RATE = 6_000
@@ -75,7 +75,9 @@ def reproduce(
     write_json(out / "verdicts.json", {**about, "claims": verdicts})
     write_json(out / "tables.json", {**about, "measures": tables})
     with os_errors(f"write the page in {out}", "choose another --out"):
-        write_atomically(out / "index.html", page_of(about, verdicts, tables, pictures).encode())
+        write_atomically(
+            out / "index.html", page_of(about, verdicts, tables, pictures, groups_of(whole.jobs, runs)).encode()
+        )
     return out / "index.html"
 
 
@@ -144,6 +146,27 @@ def provenance(claim: Claim, size: Size, method: Method, runs: Runs) -> dict[str
         "hours": round(steps / RATE / 3600, 2),
         "commit": ", ".join(commits) or (NOT_TRAINED if jobs else current_commit()),
     }
+
+
+def groups_of(jobs: Sequence[Job], runs: Runs) -> list[tuple[str, str, str]]:
+    """What differs in nothing but the seed: its name, the seeds that were measured, and those that are missing.
+
+    Those of which nothing was measured are one row.
+    """
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(job.name.removesuffix(f"-seed-{job.config.run.seed}"), []).append(job)
+    rows, rest = [], 0
+    for name, members in groups.items():
+        there, missing = (
+            [str(job.config.run.seed) for job in members if (job.name in runs) == is_there]
+            for is_there in (True, False)
+        )
+        if there:
+            rows.append((name, ", ".join(there), ", ".join(missing)))
+        else:
+            rest += len(members)
+    return [*rows, ("others", "", f"{rest:,} runs")] if rest else rows
 
 
 def tables_of(facts: Numbers) -> dict[str, Any]:

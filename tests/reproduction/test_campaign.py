@@ -15,7 +15,7 @@ from kmyriad.sweeps.conduct import State
 from kmyriad.sweeps.plan import Plan
 
 SOURCE = run_name("point-maze", 2, 0)
-TO_LEFT, TO_RIGHT = (ring_run(0, goal, 0) for goal in ("top-left", "top-right"))
+TO_RIGHT, TO_LEFT = (ring_run(0, goal, 0) for goal in ("top-right", "top-left"))
 TIMINGS = ("seconds", "steps_per_second")
 
 
@@ -40,7 +40,7 @@ def states(plan):
 
 def test_a_run_that_told_all_need_not_be_there(tmp_path, capfd):
     plan = tiny_plan(tmp_path / "runs")
-    source, left, _ = plan.jobs
+    source, _, left = plan.jobs
     assert {*states(plan).values()} == {State.WAITING}
     perform(source, plan.folder)
     assert states(plan)[SOURCE] == State.DONE

@@ -32,8 +32,8 @@ from kmyriad.reproduction.measured import Measured
 from kmyriad.reproduction.measures import accuracy, early_success, weighted_errors, winding
 from kmyriad.reproduction.page import TOO_SMALL, page_of
 from kmyriad.reproduction.paper import CHOICES, ITEMS, KL_TABLE
-from kmyriad.reproduction.plan import TARGETS
-from kmyriad.reproduction.reproduce import provenance, tables_of, verdict_of
+from kmyriad.reproduction.plan import TARGETS, plan_of
+from kmyriad.reproduction.reproduce import groups_of, provenance, tables_of, verdict_of
 from kmyriad.reproduction.verdicts import CLAIMS, WORLDS
 from kmyriad.runs.run import append_metrics, create_run
 
@@ -125,6 +125,13 @@ def test_a_claim_names_the_commits_of_its_runs():
     runs = {f"ant-empty-10-agents-seed-{seed}": Measured({}, {}, commits=["b", "a"][: seed + 1]) for seed in (0, 1)}
     told = provenance(CLAIMS[13], "quick", "paper", runs)
     assert (told["runs_measured"], told["runs"], told["commit"]) == (2, 2, "b, a")
+
+
+def test_a_page_says_which_runs_it_is_of(tmp_path):
+    jobs = plan_of(["diversity", "kl-table"], "quick", "paper", tmp_path).jobs
+    runs = {f"ant-empty-10-agents-seed-{seed}": Measured({}, {}) for seed in (0,)}
+    assert groups_of(jobs, runs) == [("ant-empty-10-agents", "0", "1"), ("others", "", "14 runs")]
+    assert groups_of(jobs, {job.name: runs["ant-empty-10-agents-seed-0"] for job in jobs})[-1][1:] == ("0, 1", "")
 
 
 def test_figures_without_any_run_are_left_out(tmp_path):
