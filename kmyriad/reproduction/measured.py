@@ -9,7 +9,7 @@ from typing import Any
 from kmyriad.config import config_from_json, settings_of
 from kmyriad.errors import UsageError
 from kmyriad.reproduction.plan import Method, Size
-from kmyriad.runs.files import encode_json, os_errors, read_json, without_nan, write_atomically
+from kmyriad.runs.files import os_errors, read_json, without_nan, write_atomically
 from kmyriad.sweeps.plan import Job
 
 FORMAT = 1
@@ -48,7 +48,7 @@ def write_measured(folder: Path, job: Job, size: Size, method: Method, told: Mea
     """Keep what the run of a job told, a line for each part of it."""
     path = measured_path(folder, job.name)
     about = {"format": FORMAT, "run": job.name, "size": size, "method": method, "settings": job.config.as_json()}
-    parts = (f"{json.dumps(name)}: {_compact(path, part)}" for name, part in (about | vars(told)).items())
+    parts = (f"{json.dumps(name)}: {_compact(part)}" for name, part in (about | vars(told)).items())
     with os_errors(f"write {path}", "free some space"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, ("{\n" + ",\n".join(parts) + "\n}\n").encode())
@@ -87,5 +87,5 @@ def _check(path: Path, name: str, found: Any, asked: Any) -> None:
         )
 
 
-def _compact(path: Path, content: Any) -> str:
-    return encode_json(path, without_nan(content), indent=None).decode().strip()
+def _compact(content: Any) -> str:
+    return json.dumps(without_nan(content), separators=(",", ":"), allow_nan=False)
