@@ -85,9 +85,13 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curve], x: str, y: str, *, medi
     if y == "success":
         axes.set(ylim=(-0.03, 1.03), yticks=(0, 0.25, 0.5, 0.75, 1))
     axes.set(xlabel=X_NAMES.get(x, x), ylabel=Y_NAMES.get(y, y))
+    tidy(axes)
+    if not any(curve.runs for curve in curves.values()):
+        axes.set(xticks=[], yticks=[])
+        axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", va="center", size=TEXT, color=INK)
+        return
     axes.locator_params(axis="x", nbins=4)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value)))
-    tidy(axes)
 
 
 def _spread(values: NDArray[np.float64], median: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from kmyriad.envs.world import World
 from kmyriad.figures.ground import Extent
 
-FINEST = 0.25
+FINEST = 0.125
 """Metres of the smallest cell in open worlds. Larger ones are twice as large, or four times: grids can be joined."""
-PARTS = 16
+PARTS = 32
 """Smallest cells along a wall of a maze, so that none lies across the face of one."""
 WIDEST = 48
 """Cells along each side, at most."""
