@@ -19,7 +19,7 @@ class Command:
     """What: entropy-curves, budget, kl-table, diversity, success-rates, long-run, goal-regions, goal-maps, heatmaps,
     point-maze, or all."""
     size: Literal["quick", "desk", "paper"] = "quick"
-    """Size of the runs: quick (minutes; shows that it works), desk (hours to days), paper (as printed)."""
+    """Size of the runs: quick (minutes; shows that it works), desk (hours), paper (as printed)."""
     method: Literal["ours", "paper"] = "ours"
     """Method: our default, or the paper's objective, network, rule and rates."""
     out: Path | None = None

@@ -44,7 +44,7 @@ def reproduce(
     Args:
         targets: "entropy-curves", "budget", "kl-table", "diversity", "success-rates", "long-run", "goal-regions",
             "goal-maps", "heatmaps", "point-maze", or "all".
-        size: "quick" (minutes, too small to judge by), "desk" (hours to days) or "paper" (Tables 2 and 3).
+        size: "quick" (minutes, too small to judge by), "desk" (hours) or "paper" (Tables 2 and 3).
         method: "ours", or "paper", which has nothing of ours in it.
         out: the folder; by default `reproduction/<size>-<method>`.
         only: names of runs to train now, with * for any part, such as "ant-empty-*-seed-0"; none: all.
