@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from kmyriad.reproduction.figures import (
     region_figure,
 )
 from kmyriad.reproduction.grids import grid_of
-from kmyriad.reproduction.measured import Measured
+from kmyriad.reproduction.measured import Measured, write_measured
 from kmyriad.reproduction.measures import accuracy, early_success, weighted_errors, winding
 from kmyriad.reproduction.page import TOO_SMALL, page_of
 from kmyriad.reproduction.paper import CHOICES, ITEMS, KL_TABLE
@@ -137,6 +138,32 @@ def test_a_page_says_which_runs_it_is_of(tmp_path):
 def test_figures_without_any_run_are_left_out(tmp_path):
     drawn = draw(TARGETS, {}, "quick", "ours", tmp_path)
     assert [picture.path.stem for picture in drawn] == ["goal-maps"]  # which needs none
+
+
+def test_a_page_of_what_there_is_needs_no_training(tmp_path):
+    """As in a clone of the repository, which has what runs told and no run."""
+    jobs = plan_of(TARGETS, "desk", "paper", tmp_path / "runs").jobs
+    curve = {"iteration": [1, 200], "env_steps": [20_000, 4_000_000], "entropy": [0.5, 1.5]}
+    for job in jobs:
+        if job.name.startswith("ant-empty-1-agents-seed") or job.name == "ant-empty-10-agents-seed-0":
+            told = Measured({"entropy": 1.5, "steps_per_second": 5e3}, curve, commits=["0123456789"])
+            world = kmyriad.make_world("ant-empty")
+            shown = replace(told, maps=[grid_of(np.zeros((9, 2)), world).as_json()], points=[[[1, 2], [3, 4]]] * 10)
+            write_measured(tmp_path / "runs", job, "desk", "paper", shown)
+    page = kmyriad.reproduce("all", size="desk", method="paper", out=tmp_path, train=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("figures", "index.html", "measured", "tables.json", "verdicts.json")
+    ]
+    content = json.loads((tmp_path / "verdicts.json").read_text())
+    assert content["runs_measured"] == "5 of 352"
+    verdicts = {claim["number"]: claim for claim in content["claims"]}
+    assert verdicts[15]["verdict"] == "confirmed"
+    assert {verdicts[number]["verdict"] for number in range(1, 13)} == {"not run"}
+    assert (verdicts[1]["runs_measured"], verdicts[1]["commit"]) == (5, "0123456789")
+    assert "ant-empty-1-agents</td><td>0, 1, 56, 123</td><td></td>" in page.read_text()
+    assert "So far of 5 of 52 runs." in page.read_text()
+    drawn = {path.stem for path in (tmp_path / "figures").glob("*.png")}
+    assert drawn == {"budget", "budget-steps", "diversity", "entropy-curves", "goal-maps", "heatmaps"}
 
 
 def rows(*values):
