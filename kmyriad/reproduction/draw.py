@@ -33,6 +33,7 @@ from kmyriad.reproduction.plan import (
     SIZES,
     ZONES,
     Method,
+    Point,
     Size,
     budget_run,
     goal_run,
@@ -174,10 +175,9 @@ def diversity(runs: Runs, size: Size) -> list[Made]:
 def heatmaps(runs: Runs, size: Size) -> list[Made]:
     seed, rows = SIZES[size].seeds[0], {}
     for world, title in TITLES.items():
-        told = {m: runs[name] for m in AGENTS if (name := run_name(world, m, seed)) in runs}
-        maps = [HeatMap(_agents(m), grid_from_json(run.maps[0])) for m, run in told.items()]
-        if maps:
-            rows[f"{title} env"] = (make_world(world), maps)
+        names = {_agents(m): run_name(world, m, seed) for m in AGENTS}
+        if any(name in runs for name in names.values()):
+            rows[f"{title} env"] = (make_world(world), [_map(runs, name, words) for words, name in names.items()])
     if not rows:
         return []
     caption = (
@@ -195,17 +195,21 @@ def point_maze(runs: Runs, size: Size) -> list[Made]:
     before = [HeatMap(f"agent {agent + 1}", grid_from_json(grid)) for agent, grid in enumerate(run.maps)]
     rows = {"pretraining": (world, [HeatMap("the maze"), *before])}
     for goal, place in RING_GOALS.items():
-        after = [
-            HeatMap(f"agent {agent + 1}, jump-started", grid_from_json(runs[name].maps[0]), place)
-            for agent in (0, 1)
-            if (name := ring_run(agent, goal, seed)) in runs
-        ]
+        names = {f"agent {agent + 1}, jump-started": ring_run(agent, goal, seed) for agent in (0, 1)}
+        after = [_map(runs, name, words, place) for words, name in names.items()]
         rows[f"goal {goal.replace('-', ' ')}"] = (world, [HeatMap("the goal", goal=place), *after])
     caption = (
         f"Two agents without reward, and each of them after a jump-start to either goal, until it is reached; seed"
         f" {seed}. The initial state is red, goals are green."
     )
     return [("point-maze", "Figure 4, PointMaze", caption, heat_grid(rows, start="red"))]
+
+
+def _map(runs: Runs, name: str, words: str, goal: Point | None = None) -> HeatMap:
+    """Where a run's agents went; the ground alone where it was not measured."""
+    if name not in runs:
+        return HeatMap(f"{words}, not run", goal=goal)
+    return HeatMap(words, grid_from_json(runs[name].maps[0]), goal)
 
 
 def _curves(
