@@ -82,12 +82,14 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curve], x: str, y: str, *, medi
         if y == "success":
             low, high = low.clip(0, 1), high.clip(0, 1)
         axes.fill_between(grid, low, high, color=curve.colour, alpha=0.2, linewidth=0)
-    if y == "success":
-        axes.set(ylim=(-0.03, 1.03), yticks=(0, 0.25, 0.5, 0.75, 1))
     axes.set(xlabel=X_NAMES.get(x, x), ylabel=Y_NAMES.get(y, y))
     tidy(axes)
-    if not any(curve.runs for curve in curves.values()):
+    is_empty = not any(curve.runs for curve in curves.values())
+    if is_empty:
         axes.set(xticks=[], yticks=[])
+    if y == "success":  # the first of several panels has the numbers for all
+        axes.set(ylim=(-0.03, 1.03), yticks=(0, 0.25, 0.5, 0.75, 1))
+    if is_empty:
         axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", va="center", size=TEXT, color=INK)
         return
     axes.locator_params(axis="x", nbins=4)
