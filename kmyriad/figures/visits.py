@@ -68,7 +68,14 @@ def agent_heatmaps(
     gap = 0.05 if is_small else 0.1
     figure, panels = map_panels(count, columns, world, extent, width, above=0.17, below=BAR, gap=gap)
 
-    image = draw_densities(panels, places, world, extent)
+    sides = _cell_sides(world, extent)
+    image = draw_densities(
+        [(axes, _density(one, extent, sides), extent) for axes, one in zip(panels, places, strict=True)]
+    )
+    if image is None:
+        raise UsageError(f"no agent was ever within the extent {extent}; choose another")
+    for axes in panels:
+        axes.set(xlim=extent[:2], ylim=extent[2:])
     for agent, axes in enumerate(panels):
         _name(axes, agent, count, is_small)
     area = "m²" if to_plane(world).units == ("m", "m") else "unit of area"
@@ -76,18 +83,16 @@ def agent_heatmaps(
     return figure
 
 
-def draw_densities(
-    panels: Sequence[Axes], places: Sequence[NDArray[np.floating]], world: Ground, extent: Extent
-) -> AxesImage:
-    """Draw in each panel how densely its points (n_i, 2) lie, in colours that all panels share; returns one image."""
-    densities = [_density(points, extent, _cell_sides(world, extent)) for points in places]
-    highest = max(float(density.max()) for density in densities)
-    if highest == 0:
-        raise UsageError(f"no agent was ever within the extent {extent}; choose another")
-    lowest = min(float(density[density > 0].min()) for density in densities if density.any())
+def draw_densities(maps: Sequence[tuple[Axes, NDArray[np.float64], Extent]]) -> AxesImage | None:
+    """Draw each density (rows, columns) where it lies, in colours that all share; returns one image, None of none."""
+    seen = [density[density > 0] for _, density, _ in maps]
+    if not any(map(len, seen)):
+        return None
+    highest = max(float(values.max(initial=0)) for values in seen)
+    lowest = min(float(values.min(initial=highest)) for values in seen)
     palest = max(min(10 ** math.floor(math.log10(lowest)), highest / 10), highest / 10**DECADES)
     norm = LogNorm(palest, highest, clip=True)
-    for axes, density in zip(panels, densities, strict=True):
+    for axes, density, extent in maps:
         image = axes.imshow(
             np.ma.masked_equal(density, 0),
             extent=extent,
@@ -98,7 +103,6 @@ def draw_densities(
             zorder=2,
             aspect=axes.get_aspect(),
         )
-        axes.set(xlim=extent[:2], ylim=extent[2:])
     return image
 
 

@@ -1,15 +1,12 @@
-"""Which commit of the code trained each run of a campaign that may take weeks."""
+"""Which commits of the code trained a run."""
 
 import subprocess
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from kmyriad.runs.files import read_json, write_json
 from kmyriad.runs.run import version
 
 PACKAGE = Path(__file__).parents[1]
-NOT_TRAINED = "not trained yet"
 
 
 def current_commit() -> str:
@@ -20,29 +17,21 @@ def current_commit() -> str:
     return f"{_git('rev-parse', '--short=10', 'HEAD')}{'+' if changed else ''}"
 
 
-def note_commits(path: Path, steps: Mapping[str, int]) -> None:
-    """Credit the runs that have made steps since the last call to the commit of then, and go on with the present one.
-
-    To be called before training and after it: what was killed on the way is credited the next time. `steps` are those
-    that each run has made by now.
-    """
-    told = _read(path)
-    for name, before in told["steps"].items():
-        commits = told["runs"].setdefault(name, [])
-        if steps.get(name, before) > before and told["commit"] not in commits:
-            commits.append(told["commit"])
-    write_json(path, {"commit": current_commit(), "steps": dict(steps), "runs": told["runs"]})
+def note_commit(run: Path) -> None:
+    """Add the present commit to those that trained the run in a folder."""
+    commits = commits_of(run)
+    if current_commit() not in commits:
+        write_json(_path(run), {"commits": [*commits, current_commit()]})
 
 
-def commits_of(path: Path, names: Iterable[str]) -> str:
-    """`1a2b3c4d5e`, or several where runs were trained by several; the present one where no run is needed."""
-    runs = _read(path)["runs"]
-    found = dict.fromkeys(commit for name in names for commit in runs.get(name) or [NOT_TRAINED])
-    return ", ".join(found) or current_commit()
+def commits_of(run: Path) -> list[str]:
+    """Those that trained the run in a folder, the first one first."""
+    commits: list[str] = read_json(_path(run))["commits"] if _path(run).exists() else []
+    return commits
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return {"commit": "", "steps": {}, "runs": {}} | (read_json(path) if path.exists() else {})
+def _path(run: Path) -> Path:
+    return run / "commits.json"
 
 
 def _git(*arguments: str) -> str | None:

@@ -1,8 +1,7 @@
 """The paper's figures in its own arrangement, axes and colours, from plain rows and points."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -22,6 +21,7 @@ from kmyriad.figures.learning import short_count
 from kmyriad.figures.look import COLUMN, FULL, INK, TEXT, new_figure, tidy
 from kmyriad.figures.seeds import Rows, series_of
 from kmyriad.figures.visits import draw_densities
+from kmyriad.reproduction.grids import Grid, on_one_scale
 
 BLUE, ORANGE, GREEN, GRAY, AMBER = "#4C72B0", "#DD8452", "#55A868", "#808080", "#FFBF00"
 AGENT_COLOURS = {1: BLUE, 10: ORANGE, 50: GREEN}
@@ -34,8 +34,6 @@ TITLES = {"ant-empty": "Ground", "ant-maze": "Maze", "ant-cave": "Cave", "ant-py
 """Of the worlds, in the order of the paper's panels."""
 
 Point = tuple[float, float]
-STRAYED = 0.005
-"""Part of the states at each end that maps of open worlds may leave out: a few that strayed would shrink the rest."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,8 @@ class Curve:
 @dataclass(frozen=True)
 class HeatMap:
     title: str
-    points: NDArray[np.floating]
-    """(n, 2), metres; none at all shows the ground alone."""
+    grid: Grid | None = None
+    """None shows the ground alone."""
     goal: Point | None = None
 
 
@@ -84,12 +82,18 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curve], x: str, y: str, *, medi
         if y == "success":
             low, high = low.clip(0, 1), high.clip(0, 1)
         axes.fill_between(grid, low, high, color=curve.colour, alpha=0.2, linewidth=0)
-    if y == "success":
-        axes.set(ylim=(-0.03, 1.03), yticks=(0, 0.25, 0.5, 0.75, 1))
     axes.set(xlabel=X_NAMES.get(x, x), ylabel=Y_NAMES.get(y, y))
+    tidy(axes)
+    is_empty = not any(curve.runs for curve in curves.values())
+    if is_empty:
+        axes.set(xticks=[], yticks=[])
+    if y == "success":  # the first of several panels has the numbers for all
+        axes.set(ylim=(-0.03, 1.03), yticks=(0, 0.25, 0.5, 0.75, 1))
+    if is_empty:
+        axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", va="center", size=TEXT, color=INK)
+        return
     axes.locator_params(axis="x", nbins=4)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value)))
-    tidy(axes)
 
 
 def _spread(values: NDArray[np.float64], median: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -117,15 +121,18 @@ def heat_grid(rows: Mapping[str, tuple[World, Sequence[HeatMap]]], *, start: str
     figure = new_figure(FULL, FULL / columns * len(rows))
     figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03)
     for row, (name, (world, maps)) in enumerate(rows.items()):
-        extent = _extent(world, [one.points for one in maps])
+        grids = iter(on_one_scale([one.grid for one in maps if one.grid is not None]))
+        maps = [one if one.grid is None else replace(one, grid=next(grids)) for one in maps]
+        extent = _extent(world, [one.grid for one in maps if one.grid is not None])
         panels = [figure.add_subplot(len(rows), columns, row * columns + column + 1) for column in range(len(maps))]
         for axes, one in zip(panels, maps, strict=True):
             draw_terrain(axes, world, extent)
             axes.set_title(one.title, fontsize=TEXT, color=INK, pad=3)
             tidy(axes, frame=True)
-        shown = [(axes, one.points) for axes, one in zip(panels, maps, strict=True) if len(one.points)]
-        if shown:
-            draw_densities([axes for axes, _ in shown], [points for _, points in shown], world, extent)
+        shown = [(axes, one.grid) for axes, one in zip(panels, maps, strict=True) if one.grid is not None]
+        draw_densities([(axes, grid.density, grid.extent) for axes, grid in shown])
+        for axes in panels:
+            axes.set(xlim=extent[:2], ylim=extent[2:])
         for axes, one in zip(panels, maps, strict=True):
             _mark_start(axes, world, start)
             if one.goal is not None:
@@ -187,11 +194,10 @@ def mark_as_too_small(figure: Figure, words: str) -> None:
     figure.text(0.5, 0.5, words, size=size, color="#B00020", alpha=0.3, ha="center", va="center", rotation=15, zorder=9)
 
 
-def _extent(world: World, places: Sequence[NDArray[np.floating]]) -> Extent:
-    """The whole of a maze; elsewhere what holds most of each map's points."""
-    points = [place for place in places if len(place)]
-    corners: list[Any] = [np.quantile(place, (STRAYED, 1 - STRAYED), axis=0) for place in points]
-    return fit_extent(world, np.concatenate(corners) if corners else np.empty((0, 2)))
+def _extent(world: World, grids: Sequence[Grid]) -> Extent:
+    """The whole of a maze; elsewhere what holds all grids."""
+    corners = [grid.extent for grid in grids]
+    return fit_extent(world, np.array(corners).reshape(-1, 2, 2).transpose(0, 2, 1).reshape(-1, 2))
 
 
 def _around(world: World, goals: Sequence[Point]) -> Extent:

@@ -1,52 +1,33 @@
-"""What finished runs tell: numbers per seed, from fresh episodes and from their metrics.
+"""Measure a finished run, once: fresh episodes, and what its metrics tell."""
 
-Fresh episodes take a while; what they told is kept in a file beside the runs, so that measuring can be stopped too.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kmyriad.envs.world import World
 from kmyriad.errors import UsageError
 from kmyriad.evaluation.comparison import steps_before_learning
-from kmyriad.evaluation.evaluate import SEED, Evaluation, current_evaluation, play
+from kmyriad.evaluation.evaluate import SEED, current_evaluation, play, world_of
 from kmyriad.evaluation.measures import K
-from kmyriad.evaluation.statistics import smoothed
 from kmyriad.objective.divergence import kl_to_others
 from kmyriad.objective.entropy import knn_entropy, particle_rewards, weighted_knn_entropy
 from kmyriad.objective.neighbours import nearest_neighbours
 from kmyriad.objective.scale import scaled_visits
-from kmyriad.reproduction.plan import (
-    AGENTS,
-    LONGER,
-    RING_GOALS,
-    SIZES,
-    STARTS,
-    ZONES,
-    Method,
-    Size,
-    budget_run,
-    goal_run,
-    region_run,
-    ring_run,
-    run_name,
-)
-from kmyriad.reproduction.verdicts import BUDGETS, WORLDS
+from kmyriad.reproduction.commits import commits_of
+from kmyriad.reproduction.grids import grid_of
+from kmyriad.reproduction.measured import Measured
+from kmyriad.reproduction.plan import Scale
 from kmyriad.rollout.collect import Segment, Trajectory, Visits
 from kmyriad.runs.checkpoints import checkpoint_iterations
-from kmyriad.runs.files import read_json, write_json
-from kmyriad.runs.progress import say
-from kmyriad.runs.run import Run, open_run
+from kmyriad.runs.run import Run
 from kmyriad.runs.state import load_population
 
 NEIGHBOURS = 5
 """Of the classifier of agents."""
-FINAL_ROWS = 3
-"""Updates at the end of a run whose entropy is averaged."""
 KL_STATES = 2000
 """Of every agent, at most."""
 AT_A_TIME = 1000
@@ -54,178 +35,110 @@ AT_A_TIME = 1000
 SUCCESS_EPISODES = 100
 EARLY = 1 / 3
 """Part of a jump-start that counts as early."""
-SOLVED = 0.5
-"""Success rate from which on an agent's way to a goal is asked for."""
-
-Numbers = dict[str, dict[int, float]]
-
-
-def facts_of(folder: Path, size: Size, method: Method) -> Numbers:
-    """Everything that the finished runs in `folder` tell about the claims."""
-    facts: Numbers = {}
-    for what, error in weighted_errors().items():
-        _put(facts, f"weighted/{what}", 0, error)
-    for world in WORLDS:
-        _populations(facts, folder, size, world)
-        _steps_to_mark(facts, folder, size, method, world)
-        _goals(facts, folder, size, world)
-    for seed in SIZES[size].seeds:
-        _budgets(facts, folder, size, seed)
-        for agents in AGENTS:
-            path = folder / run_name("ant-empty", agents, seed, "long")
-            _put(facts, f"long_fifth/{agents}", seed, _entropy_after(path, 1 / LONGER))
-            _put(facts, f"long_end/{agents}", seed, _entropy_after(path, 1.0))
-        for goal in RING_GOALS:
-            _ring(facts, folder, goal, seed)
-    for zone in ZONES:
-        for seed in SIZES[size].region_seeds:
-            run = finished(folder / region_run(zone, seed))
-            if run is not None:
-                _put(facts, f"ppo/{zone}", seed, fresh_success(run))
-    return facts
+MOST_ROWS = 200
+"""Of a learning curve: more than a figure can show apart."""
+POINTS = 1000
+"""States that are kept one by one, of all agents together."""
+MOST_COLOURS = 10
+"""Agents that a picture of single states can tell apart."""
+AT_EQUAL_STEPS = 0.02
+"""Part of its steps, or one update, by which a checkpoint may be off those of the smallest budget."""
 
 
-def finished(path: Path) -> Run | None:
-    """The run in a folder, None if there is none that has made all of its steps."""
-    run = open_run(path) if (path / "config.json").exists() else None
-    return run if run is not None and run.is_finished else None
+def measure(run: Run, scale: Scale, *, shows_where: bool) -> Measured:
+    """What a finished run tells; with `shows_where` also where its agents go."""
+    world = world_of(run) if shows_where else None
+    rows = run.metrics()
+    found: dict[str, float | None] = {"steps_per_second": float(np.mean([row["steps_per_second"] for row in rows]))}
+    is_population = run.command == "pretrain"
+    told = _of_population(run, scale, world) if is_population else _of_jump_start(run, world)
+    curve = curve_of(rows, "entropy" if is_population else "success")
+    return replace(told, measures=found | told.measures, curve=curve, commits=commits_of(run.path))
 
 
-def evaluation_of(run: Run, size: Size) -> Evaluation:
-    return current_evaluation(run, threads=1, episodes=SIZES[size].episodes)
+def _of_population(run: Run, scale: Scale, world: World | None) -> Measured:
+    agents = run.pretraining.population.agents
+    evaluation = current_evaluation(run, threads=1, episodes=scale.episodes)
+    xy, valid = evaluation.visits.xy, evaluation.visits.valid
+    found = {"entropy": evaluation.measures["entropy"], "entropy_at_equal_steps": at_equal_steps(run, scale)}
+    if agents > 1:
+        found |= fresh_kl(run, scale.kl_episodes)
+        found["accuracy"] = accuracy(xy[:, :, -1], valid[:, :, -1])
+    told = Measured({name: value for name, value in found.items() if value is not None}, {})
+    if world is None:
+        return told
+    groups = [[0], [1]] if agents == 2 else [[*range(agents)]]
+    maps = [grid_of(xy[group][valid[group]], world).as_json() for group in groups]
+    return replace(told, maps=maps, points=_some(xy, valid) if 2 < agents <= MOST_COLOURS else [])
 
 
-def _populations(facts: Numbers, folder: Path, size: Size, world: str) -> None:
-    """Entropy, KL and throughput of the populations in a world; how well ten agents are told apart."""
-    for agents, seed, run in _runs(folder, size, world):
-        evaluation = evaluation_of(run, size)
-        _put(facts, f"entropy/{world}/{agents}", seed, evaluation.measures["entropy"])
-        _put(facts, f"rate/{world}/{agents}", seed, _rate(run))
-        if agents > 1:
-            told = fresh_kl(run, SIZES[size].kl_episodes)
-            _put(facts, f"kl/{world}/{agents}", seed, told["kl"])
-            _put(facts, f"kl_floor/{world}/{agents}", seed, told["floor"])
-        if (world, agents) == ("ant-empty", 10):
-            visits = evaluation.visits
-            _put(facts, "accuracy/10", seed, accuracy(visits.xy[:, :, -1], visits.valid[:, :, -1]))
+def _some(xy: NDArray[np.floating], valid: NDArray[np.bool_]) -> list[list[list[int]]]:
+    """Some states of each agent of `xy` (m, p, T, 2), x and y in centimetres."""
+    rng = np.random.default_rng(SEED)
+    clouds = [places[counts] for places, counts in zip(xy, valid, strict=True)]
+    chosen = [rng.permutation(len(cloud))[: POINTS // len(clouds)] for cloud in clouds]
+    return [np.rint(100 * cloud[some]).astype(int).tolist() for cloud, some in zip(clouds, chosen, strict=True)]
 
 
-def _runs(folder: Path, size: Size, world: str) -> Iterator[tuple[int, int, Run]]:
-    for agents in AGENTS:
-        for seed in SIZES[size].seeds:
-            run = finished(folder / run_name(world, agents, seed))
-            if run is not None:
-                yield agents, seed, run
+def _of_jump_start(run: Run, world: World | None) -> Measured:
+    """Success; of an agent that was asked for, not chosen, also its way to the goal."""
+    trajectory = play(run, SUCCESS_EPISODES, SEED, threads=1)
+    success = _successes(trajectory)
+    found: dict[str, float | None] = {
+        "success": float(success.any(axis=-1).mean()),
+        "early": early_success(run, "env_steps"),
+        "early_updates": early_success(run, "iteration"),
+    }
+    if run.jumpstart.start.agent is not None:
+        turns = [winding(path) for path in _until(trajectory.xy[0].cpu().numpy(), success[0])]
+        found["winding"] = float(np.median(turns)) if turns else None
+    told = Measured({name: value for name, value in found.items() if value is not None}, {})
+    if world is None:
+        return told
+    assert trajectory.success is not None
+    before = trajectory.valid & trajectory.in_first_episode & ~trajectory.success
+    return replace(told, maps=[grid_of(trajectory.xy[before].cpu().numpy(), world).as_json()])
 
 
-def _steps_to_mark(facts: Numbers, folder: Path, size: Size, method: Method, world: str) -> None:
-    """Steps after which training's entropy was first at a mark: the same for all runs in a world.
-
-    The mark is what the group with the lowest entropy has at the end, on average over its seeds. A run that never comes
-    there counts with all of its steps, which is the least that it would take.
-    """
-    names = {str(agents): [run_name(world, agents, seed) for seed in SIZES[size].seeds] for agents in AGENTS}
-    names["50-one-rate"] = [run_name(world, 50, seed, "one-rate") for seed in SIZES[size].seeds]
-    curves: dict[str, dict[int, Any]] = {}
-    for name, paths in names.items():
-        for seed, path in zip(SIZES[size].seeds, paths, strict=True):
-            run = finished(folder / path)
-            if run is not None:
-                curves.setdefault(name, {})[seed] = _entropies(run)
-    ends = [np.mean([ys[-FINAL_ROWS:].mean() for _, ys in of_seeds.values()]) for of_seeds in curves.values()]
-    if not ends:
-        return
-    mark = float(min(ends))
-    for seed in SIZES[size].seeds:
-        _put(facts, f"mark/{world}", seed, mark)
-    for name, of_seeds in curves.items():
-        for seed, (steps, entropies) in of_seeds.items():
-            there = np.flatnonzero(np.array(smoothed(entropies.tolist())) >= mark)
-            _put(facts, f"steps/{world}/{name}", seed, steps[there[0]] if there.size else steps[-1])
-    if method == "ours" and f"steps/{world}/50" in facts:  # ours has one rate for any number of agents
-        facts[f"steps/{world}/50-one-rate"] = dict(facts[f"steps/{world}/50"])
+def curve_of(rows: list[dict[str, Any]], key: str) -> dict[str, list[float]]:
+    """Every n-th of the rows that have the value, so that few are left; the last one is among them."""
+    known = [row for row in rows if row.get(key) is not None]
+    thinned = known[:: -max(1, -(-len(known) // MOST_ROWS))][::-1]
+    return {name: [round(row[name], 5) for row in thinned] for name in ("iteration", "env_steps", key)}
 
 
-def _budgets(facts: Numbers, folder: Path, size: Size, seed: int) -> None:
-    """Entropy of fresh episodes, as many for every budget: after all updates, and after the steps of the smallest."""
-    for budget in BUDGETS:
-        run = finished(folder / budget_run(size, budget, seed))
-        if run is None:
-            continue
-        updates = int(run.last_row()["iteration"])
-        early = min(checkpoint_iterations(run.checkpoints), key=lambda one: abs(one - updates / budget))
-        episodes = SIZES[size].episodes
-        _put(facts, f"budget/{budget}", seed, fresh_entropy(run, updates, episodes))
-        _put(facts, f"budget_steps/{budget}", seed, fresh_entropy(run, early, episodes))
-
-
-def _goals(facts: Numbers, folder: Path, size: Size, world: str) -> None:
-    """Success of jump-starts in a world, of each seed on average over its goals in a zone."""
-    for start in STARTS:
-        for zone, count in SIZES[size].goals.items():
-            for seed in SIZES[size].seeds:
-                paths = [folder / goal_run(world, start, zone, number, seed) for number in range(count)]
-                runs = [run for path in paths if (run := finished(path)) is not None]
-                if not runs or len(runs) < len(paths):
-                    continue
-                where = "" if zone == "outside" else f"_{zone}"
-                _put(facts, f"final{where}/{world}/{start}", seed, np.mean([fresh_success(run) for run in runs]))
-                for name, x in (("early", "env_steps"), ("early_updates", "iteration")):
-                    _put(
-                        facts, f"{name}{where}/{world}/{start}", seed, np.mean([early_success(run, x) for run in runs])
-                    )
-                if zone == "outside":
-                    _put(facts, f"rate/PPO in {world}", seed, np.mean([_rate(run) for run in runs]))
-
-
-def _ring(facts: Numbers, folder: Path, goal: str, seed: int) -> None:
-    """Whether the two agents of a seed come to a goal of the PointMaze by opposite ways."""
-    ways = []
-    for agent in (0, 1):
-        run = finished(folder / ring_run(agent, goal, seed))
-        if run is None:
-            return
-        told = fresh_way(run)
-        _put(facts, f"ring_success/{goal}/{agent}", seed, told["success"])
-        _put(facts, f"winding/{goal}/{agent}", seed, told["winding"])
-        ways.append(told)
-    both = all((way["success"] or 0.0) >= SOLVED for way in ways)
-    turns = [way["winding"] or 0.0 for way in ways]
-    _put(facts, f"opposite/{goal}", seed, float(both and turns[0] * turns[1] < 0))
+def at_equal_steps(run: Run, scale: Scale) -> float | None:
+    """The entropy after as many steps as the smallest budget has in all, if there is a checkpoint of about then."""
+    wanted = scale.steps_of_smallest_budget / run.config.rollouts.steps_per_iteration
+    nearest = min(checkpoint_iterations(run.checkpoints), key=lambda one: abs(one - wanted))
+    if abs(nearest - wanted) > max(1, AT_EQUAL_STEPS * wanted):
+        return None
+    return fresh_entropy(run, nearest, scale.episodes)
 
 
 def fresh_entropy(run: Run, iteration: int, episodes: int) -> float:
     """Entropy of about `episodes` fresh episodes of the population that a run had after an iteration."""
-
-    def measured() -> float:
-        trajectory = play(run, episodes, SEED, threads=1, population=load_population(run, iteration))
-        visits, unit = scaled_visits(_first_episodes(trajectory), run.pretraining.world.feature_scale)
-        return knn_entropy(visits.features[visits.valid], K) + unit
-
-    return float(_kept(run, f"entropy after iteration {iteration} in {episodes} episodes", measured))
+    trajectory = play(run, episodes, SEED, threads=1, population=load_population(run, iteration))
+    visits, unit = scaled_visits(_first_episodes(trajectory), run.pretraining.world.feature_scale)
+    return knn_entropy(visits.features[visits.valid], K) + unit
 
 
-def fresh_kl(run: Run, episodes: int) -> dict[str, float]:
-    """`kl` between each agent and all others, and its `floor` where episodes are dealt at random.
+def fresh_kl(run: Run, episodes: int) -> dict[str, float | None]:
+    """`kl` between each agent and all others, and its `kl_floor` where episodes are dealt at random.
 
     Of every agent as many episodes and states, whatever their number is: with fewer the estimate is another one.
     """
-
-    def measured() -> dict[str, float]:
-        agents = run.pretraining.population.agents
-        rounds = -(-episodes * agents // AT_A_TIME)
-        parts = [_first_episodes(play(run, agents * (episodes // rounds), SEED + n, threads=1)) for n in range(rounds)]
-        features, valid = (np.concatenate([getattr(part, name) for part in parts], 1) for name in ("features", "valid"))
-        visits, _ = scaled_visits(Visits(features, features[..., :2], valid), run.pretraining.world.feature_scale)
-        rng = np.random.default_rng(SEED)
-        order = rng.permutation(valid.shape[0] * valid.shape[1])
-        return {
-            "kl": _kl(visits.features, visits.valid, rng),
-            "floor": _kl(_dealt(visits.features, order), _dealt(visits.valid, order), rng),
-        }
-
-    told: dict[str, float] = _kept(run, f"kl in {episodes} episodes of every agent", measured)
-    return told
+    agents = run.pretraining.population.agents
+    rounds = -(-episodes * agents // AT_A_TIME)
+    parts = [_first_episodes(play(run, agents * (episodes // rounds), SEED + n, threads=1)) for n in range(rounds)]
+    features, valid = (np.concatenate([getattr(part, name) for part in parts], 1) for name in ("features", "valid"))
+    visits, _ = scaled_visits(Visits(features, features[..., :2], valid), run.pretraining.world.feature_scale)
+    rng = np.random.default_rng(SEED)
+    order = rng.permutation(valid.shape[0] * valid.shape[1])
+    return {
+        "kl": _kl(visits.features, visits.valid, rng),
+        "kl_floor": _kl(_dealt(visits.features, order), _dealt(visits.valid, order), rng),
+    }
 
 
 def _dealt(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
@@ -239,33 +152,9 @@ def _kl(features: NDArray[np.float32], valid: NDArray[np.bool_], rng: np.random.
     return float(kl_to_others(clouds, K, size, rng).mean())
 
 
-def fresh_success(run: Run) -> float:
-    """Part of fresh episodes in which a jump-start's policy comes to the goal."""
-
-    def measured() -> float:
-        trajectory = play(run, SUCCESS_EPISODES, SEED, threads=1)
-        return float(_successes(trajectory).any(axis=-1).mean())
-
-    return float(_kept(run, f"success in {SUCCESS_EPISODES} episodes", measured))
-
-
-def fresh_way(run: Run) -> dict[str, float | None]:
-    """`success` of a jump-start in the ring, and the median `winding` of its successes."""
-
-    def measured() -> dict[str, float | None]:
-        trajectory = play(run, SUCCESS_EPISODES, SEED, threads=1)
-        success = _successes(trajectory)[0]
-        paths = trajectory.xy[0].cpu().numpy()
-        turns = [winding(path[: first + 1]) for path, first in _until(paths, success)]
-        return {"success": len(turns) / len(success), "winding": float(np.median(turns)) if turns else None}
-
-    told: dict[str, float | None] = _kept(run, f"way in {SUCCESS_EPISODES} episodes", measured)
-    return told
-
-
-def _until(paths: NDArray[np.float32], success: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.float32], int]]:
-    """Those of `paths` (p, T, 2) that succeed, and the step in which each does."""
-    return ((path, int(there.argmax())) for path, there in zip(paths, success, strict=True) if there.any())
+def _until(paths: NDArray[np.float32], success: NDArray[np.bool_]) -> Iterator[NDArray[np.float32]]:
+    """Those of `paths` (p, T, 2) that succeed, up to the step in which they do."""
+    return (path[: there.argmax() + 1] for path, there in zip(paths, success, strict=True) if there.any())
 
 
 def winding(path: NDArray[np.floating]) -> float:
@@ -300,18 +189,6 @@ def _first_episodes(trajectory: Trajectory) -> Visits:
     return Segment(trajectory.features, trajectory.xy, trajectory.valid & trajectory.in_first_episode).visits
 
 
-def _kept(run: Run, what: str, measured: Callable[[], Any]) -> Any:
-    """What a run's folder says about `what` at its last iteration, else what is measured now."""
-    path = run.path / "reproduction.json"
-    told = read_json(path) if path.exists() else {}
-    what = f"iteration {run.last_row().get('iteration', 0)}, {what}"
-    if what not in told:
-        say(f"measuring {run.name}: {what}")
-        told[what] = measured()
-        write_json(path, told)
-    return told[what]
-
-
 def accuracy(ends: NDArray[np.float32], valid: NDArray[np.bool_]) -> float | None:
     """How often the agent is told from where an episode ended, (m, p, 2), by its neighbours among the others' ends.
 
@@ -344,34 +221,3 @@ def weighted_errors() -> dict[str, float]:
         "value": abs(float(weighted.detach()) - knn_entropy(points, K)),
         "gradient": float(np.abs(gradient.numpy() - closed).max() / np.abs(closed).max()),
     }
-
-
-def _rate(run: Run) -> float:
-    """Environment steps per second, on one core."""
-    return float(np.mean([row["steps_per_second"] for row in run.metrics()]))
-
-
-def _entropies(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    rows = [(row["env_steps"], row["entropy"]) for row in run.metrics() if row.get("entropy") is not None]
-    steps, entropies = np.array(rows, np.float64).reshape(-1, 2).T
-    return steps, entropies
-
-
-def _entropy_after(path: Path, part: float) -> float | None:
-    """The entropy that a run had after a part of its steps, by training's own episodes."""
-    run = finished(path)
-    if run is None:
-        return None
-    steps, entropies = _entropies(run)
-    last = int(np.searchsorted(steps, part * steps[-1] - 0.5)) + 1
-    return float(entropies[max(0, last - FINAL_ROWS) : last].mean())
-
-
-def _put(facts: Numbers, name: str, seed: int, value: Any) -> None:
-    if value is not None and np.isfinite(value):
-        facts.setdefault(name, {})[seed] = float(value)
-
-
-def rows_of(folder: Path, names: Sequence[str]) -> list[list[dict[str, Any]]]:
-    """Metrics of those runs that are finished."""
-    return [run.metrics() for name in names if (run := finished(folder / name)) is not None]

@@ -40,6 +40,7 @@ def page_of(
     verdicts: Sequence[Mapping[str, Any]],
     tables: Mapping[str, Mapping[str, Any]],
     pictures: Sequence[Picture],
+    groups: Sequence[Sequence[str]] = (),
 ) -> str:
     """The page; everything in it is escaped."""
     style = files("kmyriad.report").joinpath("assets/page.css").read_text(encoding="utf-8") + STYLE
@@ -53,6 +54,7 @@ def page_of(
         "Table 1, KL divergence between parallel agents": _kl_table(tables),
         "Figures": "".join(map(_figure, pictures)),
         "Where the paper is open or says two things": _table(("in the paper", "what we chose"), CHOICES, "index"),
+        "Runs": _table(("run", "seeds measured", "missing"), groups),
         "All numbers": _table(("measure", "mean", "± (95 %)", "seeds", "by seed"), _numbers(tables)),
     }
     body = "".join(f"<h2>{escape(title)}</h2>{part}" for title, part in parts.items())
@@ -91,8 +93,8 @@ def _claims(verdicts: Sequence[Mapping[str, Any]]) -> str:
 def _how(row: Mapping[str, Any]) -> str:
     runs = "It needs no run"
     if row["runs"]:
-        runs = f"{row['runs']} runs, seeds {_words(row['seeds'])}, {row['env_steps']:,} steps in all"
-        runs += f", about {row['hours']} hours of one core"
+        runs = f"{row['runs_measured']} of {row['runs']} runs measured, seeds {_words(row['seeds'])}"
+        runs += f", {row['env_steps']:,} steps in all, about {row['hours']} hours of one core"
     return f"Rule: {row['rule']}. Command: {row['command']}. {runs}. Commit: {row['commit']}."
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from kmyriad.envs.make import make_world
 from kmyriad.errors import UsageError, nearest_name
 from kmyriad.presets import PAPER_LEARNING_RATES
 from kmyriad.reproduction.verdicts import BUDGETS, WORLDS
+from kmyriad.runs.pack import SUFFIX
 from kmyriad.sweeps.plan import Job, Plan
 from kmyriad.training.jumpstart import jumpstart_config, with_source
 from kmyriad.training.pretrain import pretrain_config
@@ -77,6 +79,10 @@ class Scale:
     def total_steps(self) -> int:
         return self.updates * self.replicas * self.horizon
 
+    @property
+    def steps_of_smallest_budget(self) -> int:
+        return self.updates * even_split(self.replicas * BUDGETS[0] // 2, 10) * self.horizon
+
 
 PAPER_SEEDS = (0, 1, 56, 123)
 SIZES: dict[Size, Scale] = {
@@ -100,9 +106,9 @@ SIZES: dict[Size, Scale] = {
         updates=200,
         episodes=300,
         kl_episodes=20,
-        goal_replicas=100,
-        goal_steps=1_200_000,
-        selection_steps=100_000,
+        goal_replicas=50,
+        goal_steps=600_000,
+        selection_steps=50_000,
         goals={"outside": 4, "inside": 1},
         region_seeds=(*PAPER_SEEDS, 2, 3),
     ),
@@ -120,8 +126,8 @@ SIZES: dict[Size, Scale] = {
         region_seeds=(*PAPER_SEEDS, 2, 3),
     ),
 }
-"""`paper` is Tables 2 and 3. `desk` has its numbers of updates, rates and agents with a third of its horizon and a
-tenth of its trajectories. `quick` shows that everything works."""
+"""`paper` is Tables 2 and 3. `desk` has its numbers of updates, rates and agents with a third of its horizon, a tenth
+of its trajectories and a sixth of those of jump-starts. `quick` shows that everything works."""
 
 
 def targets_of(names: Sequence[str]) -> list[str]:
@@ -153,6 +159,25 @@ def ring_run(agent: int, goal: str, seed: int) -> str:
     return f"point-maze-agent-{agent}-to-{goal}-seed-{seed}"
 
 
+def pack_of(folder: Path, name: str) -> Path:
+    """Where the policies of a run in `folder` are packed for jump-starts, which need no more of it."""
+    return folder.with_name("packs") / f"{name}{SUFFIX}"
+
+
+def sources_of(size: Size) -> set[str]:
+    """Names of the runs that jump-starts start from."""
+    groups = [*product(WORLDS, {*STARTS.values()}), ("point-maze", 2)]
+    return {run_name(world, agents, seed) for world, agents in groups for seed in SIZES[size].seeds}
+
+
+def mapped(size: Size) -> set[str]:
+    """Names of the runs of which figures show where they go: those of the first seed."""
+    seed = SIZES[size].seeds[0]
+    groups = [*product(WORLDS, AGENTS), ("point-maze", 2)]
+    rings = {ring_run(agent, goal, seed) for agent, goal in product((0, 1), RING_GOALS)}
+    return rings | {run_name(world, agents, seed) for world, agents in groups}
+
+
 @cache
 def goals_in(world: str, zone: str, count: int) -> list[Point]:
     """`count` goals in a zone of a world, to a centimetre: the first that is drawn in each of as many sectors."""
@@ -172,10 +197,16 @@ def region_goals(size: Size, zone: str) -> dict[int, Point]:
 
 
 def plan_of(targets: Sequence[str], size: Size, method: Method, folder: Path) -> Plan:
-    """The runs that `targets` need, in `folder`; those that others start from come first."""
+    """The runs that `targets` need, in `folder`; those that others start from, or go on with, come first."""
     jobs = {job.name: job for target in targets for job in _jobs(target, size, method, folder)}
     ordered = sorted(jobs.values(), key=lambda job: job.after is not None)
     return Plan(folder, ordered, [])
+
+
+def own_steps(job: Job, jobs: Sequence[Job]) -> int:
+    """Steps of a job that none of `jobs` makes for it: pretraining goes on where the one before it ends."""
+    before = sum(other.config.run.total_steps for other in jobs if other.name == job.after)
+    return job.config.run.total_steps - (before if isinstance(job.config, PretrainConfig) else 0)
 
 
 def narrowed(plan: Plan, only: Sequence[str]) -> Plan:
@@ -195,7 +226,7 @@ def _jobs(target: str, size: Size, method: Method, folder: Path) -> list[Job]:
         case "budget":
             return [_job(size, method, "ant-empty", 10, seed, budget=budget) for budget in BUDGETS for seed in seeds]
         case "long-run":
-            return [_job(size, method, "ant-empty", m, seed, longer=LONGER) for m in AGENTS for seed in seeds]
+            return _long_jobs(size, method)
         case "diversity":
             return [_job(size, method, "ant-empty", 10, seed) for seed in seeds]
         case "kl-table":
@@ -213,6 +244,15 @@ def _jobs(target: str, size: Size, method: Method, folder: Path) -> list[Job]:
     jobs = [_job(size, method, world, m, seed) for world in WORLDS for m in AGENTS for seed in seeds]
     if method == "paper":
         jobs += [_job(size, method, "ant-empty", 50, seed, one_rate=True) for seed in seeds]
+    return jobs
+
+
+def _long_jobs(size: Size, method: Method) -> list[Job]:
+    """Nothing but their length tells long runs from the usual ones: they go on where these end."""
+    jobs = []
+    for agents, seed in product(AGENTS, SIZES[size].seeds):
+        usual = _job(size, method, "ant-empty", agents, seed)
+        jobs += [usual, replace(_job(size, method, "ant-empty", agents, seed, longer=LONGER), after=usual.name)]
     return jobs
 
 
@@ -309,6 +349,6 @@ def _goal_job(size: Size, method: Method, folder: Path, name: str, source: Job, 
         "threads": 1,
         **settings,
     }
-    config = jumpstart_config(folder / source.name, "paper" if method == "paper" else "quick", asked)
+    config = jumpstart_config(pack_of(folder, source.name), "paper" if method == "paper" else "quick", asked)
     assert isinstance(source.config, PretrainConfig)
     return Job(name, with_source(config, source.config), after=source.name)

@@ -1,7 +1,7 @@
 """From numbers per seed to verdicts: each claim of the paper names its rule, a pure function of what was measured.
 
-Groups are compared paired by seed. One is *ahead* of another if the 95 % interval of the mean difference excludes 0 and
-at least three in four seeds agree; otherwise it is not decided.
+Groups are compared paired by seed. One is *ahead* of another if both have at least four seeds, the 95 % interval of the
+mean difference excludes 0, and three in four seeds agree; otherwise it is not decided.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +31,8 @@ FLOAT_ERROR = 1e-5
 AGENTS = (1, 10, 50)
 AGREE = 0.75
 """Part of the seeds that must agree."""
+LEAST_SEEDS = 4
+"""That both groups must have: with fewer nothing is decided, so that a campaign half done decides nothing either."""
 
 
 class Outcome(StrEnum):
@@ -79,7 +81,7 @@ def ahead(facts: Facts, first: str, second: str) -> int | None:
     if mean is None:
         return None
     signs = [np.sign(facts[first][seed] - facts[second][seed]) for seed in facts[first] if seed in facts[second]]
-    if mean.margin is None or abs(mean.mean) <= mean.margin:
+    if mean.count < LEAST_SEEDS or mean.margin is None or abs(mean.mean) <= mean.margin:
         return 0
     sign = 1 if mean.mean > 0 else -1
     return sign if np.mean(np.array(signs) == sign) >= AGREE else 0
@@ -177,9 +179,9 @@ def more_trajectories(facts: Facts) -> Finding:
         same = [mean for mean in at_equal_steps if mean is not None]
         up, trend = _trend(same)
         ours += f"; at equal steps {_listed(same)}, {up} of {len(same) - 1} rise, rho {trend:.2f}"
-    one_seed = min(len(facts[f"budget/{budget}"]) for budget in BUDGETS) < 2
+    seeds = min(len(facts[f"budget/{budget}"]) for budget in BUDGETS)
     if rho < TREND:
-        return Finding(Outcome.UNDECIDED if one_seed else Outcome.REFUTED, ours)
+        return Finding(Outcome.UNDECIDED if seeds < LEAST_SEEDS else Outcome.REFUTED, ours)
     widest = ahead(facts, f"budget/{BUDGETS[-1]}", f"budget/{BUDGETS[0]}")
     return Finding(Outcome.CONFIRMED if rises >= len(known) - 2 and widest == 1 else Outcome.UNDECIDED, ours)
 
@@ -228,7 +230,7 @@ def level_at_the_end(facts: Facts) -> Finding:
         mean = difference(facts, *pair)
         if mean is None:
             signs.append(None)
-        elif mean.margin is None:
+        elif mean.margin is None or mean.count < LEAST_SEEDS:
             signs.append(0)
         elif abs(mean.mean) + mean.margin <= LEVEL:
             signs.append(int(max(_mean(facts, name) or 0.0 for name in pair) >= LEARNED))

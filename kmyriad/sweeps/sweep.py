@@ -1,13 +1,13 @@
 """A sweep: all runs of a plan, trained side by side. Whatever stops it, the same call goes on where it was."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from kmyriad.checks import Between, checked, is_number
-from kmyriad.config import PretrainConfig, config_from_json
+from kmyriad.config import JumpstartConfig, PretrainConfig, config_from_json
 from kmyriad.errors import TrainingStoppedError, UsageError, nearest_name
 from kmyriad.runs.progress import HEADLINES
 from kmyriad.runs.resume import check_same
@@ -48,10 +48,23 @@ def sweep(
     """
     if not isinstance(plan, Plan):
         plan = plan_of(plan, folder)
-    _check_arguments(on, processes, retries)
-    _check_runs(plan)
     tasks = [_task(job, plan.folder) for job in plan.jobs]
     watched = {job.name: partial(steps_of, job, plan.folder / job.name) for job in plan.jobs}
+    perform_all(plan, tasks, watched, on, processes, retries)
+    return [open_run(plan.folder / job.name) for job in plan.jobs]
+
+
+def perform_all(
+    plan: Plan,
+    tasks: Sequence[Task],
+    watched: Mapping[str, Callable[[], Steps]],
+    on: Place = "processes",
+    processes: int | None = None,
+    retries: int = 1,
+) -> None:
+    """Bring all tasks of a plan's runs to their end, and show how far those `watched` are."""
+    _check_arguments(on, processes, retries)
+    _check_runs(plan)
     with SweepTable(watched) as table:
         if any(task.state == State.WAITING for task in tasks):
             conduct(tasks, executor_on(on, plan, processes), plan.folder / CONTROL, retries, table.show)
@@ -61,7 +74,6 @@ def sweep(
             f"{len(failed)} of {len(tasks)} runs failed, the first of them {failed[0].name}: {failed[0].outcome.error};"
             f" logs are in {plan.folder / CONTROL}, and the same command tries again"
         )
-    return [open_run(plan.folder / job.name) for job in plan.jobs]
 
 
 def plan_of(plan: str | Path | Mapping[str, Any], folder: str | Path | None = None) -> Plan:
@@ -86,7 +98,11 @@ def cores() -> int:
 
 def train_job(out: str, config: dict[str, Any]) -> None:
     """Train one run in the folder `out`, or go on with it. Called by a process of its own."""
-    asked, path = config_from_json(config), Path(out)
+    train_config(config_from_json(config), Path(out))
+
+
+def train_config(asked: PretrainConfig | JumpstartConfig, path: Path) -> None:
+    """Train a run in the folder `path`, or go on with it."""
     resume = os.path.exists(Run(path).config_path)
     if isinstance(asked, PretrainConfig):
         train(asked, path, resume)

@@ -3,12 +3,23 @@
 import pytest
 
 import kmyriad
-from kmyriad.config import ActorCritic, JumpstartConfig, PretrainConfig, Reinforce
+from kmyriad.config import ActorCritic, JumpstartConfig, PretrainConfig, Reinforce, settings_of
 from kmyriad.envs.goal import AFFORDABLE
-from kmyriad.reproduction.plan import SIZES, TARGETS, goals_in, narrowed, plan_of, region_goals
+from kmyriad.reproduction.plan import (
+    SIZES,
+    TARGETS,
+    goals_in,
+    mapped,
+    narrowed,
+    own_steps,
+    plan_of,
+    region_goals,
+    sources_of,
+)
 from kmyriad.reproduction.reproduce import cost_of
 from kmyriad.reproduction.verdicts import CLAIMS, WORLDS
 from kmyriad.rollout.task import task_of
+from kmyriad.runs.resume import CHANGEABLE
 
 SEEDS = {0, 1, 56, 123}
 
@@ -63,7 +74,7 @@ def test_table_2_to_the_letter(tmp_path):
 
 
 def test_long_run_and_budgets_as_printed(tmp_path):
-    long = [job.config for job in plan_of(["long-run"], "paper", "paper", tmp_path).jobs]
+    long = [job.config for job in plan_of(["long-run"], "paper", "paper", tmp_path).jobs if job.after]
     assert {(config.run.total_steps, config.population.agents) for config in long} == {
         (600_000_000, agents) for agents in (1, 10, 50)
     }
@@ -75,6 +86,24 @@ def test_long_run_and_budgets_as_printed(tmp_path):
         every = config.run.checkpoint_every
         assert abs(round(wanted / every) * every - wanted) <= 0.02 * wanted
         assert config.run.keep_checkpoints * every >= 200
+
+
+@pytest.mark.parametrize("method", ["paper", "ours"])
+def test_long_runs_go_on_with_the_usual_ones(tmp_path, method):
+    jobs = jobs_of(["long-run"], "desk", method, tmp_path)
+    long = [job for job in jobs.values() if job.after]
+    assert len(jobs) == 2 * len(long) == 24
+    for job in long:
+        usual, longer = settings_of(jobs[job.after].config), settings_of(job.config)
+        assert {name for name in usual if usual[name] != longer[name]} <= {*CHANGEABLE}
+        assert own_steps(job, [*jobs.values()]) == 4 * usual["total_steps"] == longer["total_steps"] * 4 // 5
+
+
+@pytest.mark.parametrize("size", ["quick", "desk", "paper"])
+def test_runs_that_are_packed_or_shown_are_in_the_plan(tmp_path, size):
+    jobs = jobs_of(TARGETS, size, "paper", tmp_path)
+    assert {job.after for job in jobs.values() if isinstance(job.config, JumpstartConfig)} == sources_of(size)
+    assert mapped(size) <= {*jobs}
 
 
 def test_table_3_to_the_letter(tmp_path):
@@ -137,6 +166,8 @@ def test_desk_has_four_seeds_and_goals_on_both_sides():
     assert scale.goals["outside"] >= 4
     assert scale.goals["inside"] >= 1
     assert len(scale.region_seeds) == 6
+    assert scale.updates == SIZES["paper"].updates == 200
+    assert scale.goal_steps / (scale.goal_replicas * scale.horizon) >= 10_000_000 / (300 * 600)  # updates of Table 3
 
 
 def test_every_claim_names_a_target():
@@ -144,9 +175,11 @@ def test_every_claim_names_a_target():
 
 
 def test_a_plan_tells_what_it_costs(tmp_path):
-    lines = cost_of(plan_of(["diversity"], "desk", "paper", tmp_path), processes=2)
+    lines = cost_of(plan_of(["diversity"], "desk", "paper", tmp_path), "desk", "paper", processes=2)
     assert len(lines) == 5
     assert "16,000,000 steps left" in lines[-1]
+    longer = cost_of(plan_of(["long-run"], "desk", "paper", tmp_path), "desk", "paper", processes=2)
+    assert "24 runs, 240,000,000 steps left" in longer[-1]
 
 
 def test_some_runs_alone_with_what_they_start_from(tmp_path):

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -14,8 +16,8 @@ import pytest
 import kmyriad
 from kmyriad.config import with_settings
 from kmyriad.presets import jumpstart_preset
-from kmyriad.reproduction.commits import commits_of, current_commit, note_commits
-from kmyriad.reproduction.draw import DRAWN
+from kmyriad.reproduction.commits import commits_of, current_commit, note_commit
+from kmyriad.reproduction.draw import DRAWN, draw
 from kmyriad.reproduction.figures import (
     BLUE,
     GREEN,
@@ -26,27 +28,27 @@ from kmyriad.reproduction.figures import (
     heat_grid,
     region_figure,
 )
-from kmyriad.reproduction.measures import _kept, accuracy, early_success, weighted_errors, winding
+from kmyriad.reproduction.grids import grid_of
+from kmyriad.reproduction.measured import Measured, write_measured
+from kmyriad.reproduction.measures import accuracy, early_success, weighted_errors, winding
 from kmyriad.reproduction.page import TOO_SMALL, page_of
 from kmyriad.reproduction.paper import CHOICES, ITEMS, KL_TABLE
-from kmyriad.reproduction.plan import TARGETS
-from kmyriad.reproduction.reproduce import provenance, tables_of, verdict_of
+from kmyriad.reproduction.plan import TARGETS, plan_of
+from kmyriad.reproduction.reproduce import groups_of, provenance, tables_of, verdict_of
 from kmyriad.reproduction.verdicts import CLAIMS, WORLDS
-from kmyriad.runs.run import Run, append_metrics, create_run
+from kmyriad.runs.run import append_metrics, create_run
 
 RUN_STEPS = 1_000
 
 
-def claims_of(facts, size, path):
-    return [
-        verdict_of(claim, facts, size) | provenance(claim, size, "paper", path / "commits.json") for claim in CLAIMS
-    ]
+def claims_of(facts, size, runs=None):
+    return [verdict_of(claim, facts, size) | provenance(claim, size, "paper", runs or {}) for claim in CLAIMS]
 
 
-def test_a_page_is_escaped_and_loads_nothing(tmp_path):
+def test_a_page_is_escaped_and_loads_nothing():
     facts = {"entropy/<b>": {0: 1.0, 1: 2.0}, "kl/ant-maze/10": {0: 0.75}, "kl_floor/ant-maze/10": {0: 0.25}}
     about = {"command": "<script>", "judges": False}
-    page = page_of(about, claims_of(facts, "quick", tmp_path), tables_of(facts), [])
+    page = page_of(about, claims_of(facts, "quick"), tables_of(facts), [])
     assert "<script" not in page
     assert "<b>" not in page
     assert "http" not in page.replace("http-equiv", "")
@@ -56,13 +58,14 @@ def test_a_page_is_escaped_and_loads_nothing(tmp_path):
         assert escape(item.name) in page
     assert all(claim.target in page for claim in CLAIMS)
     assert "reproduce success-rates --size quick --method paper" in page
+    assert "0 of 2 runs measured, seeds 0, 1" in page
     assert "Commit: not trained yet" in page
     assert len(CHOICES) == page.split("Where the paper is open")[1].split("</table>")[0].count("<tr>") - 1
 
 
-def test_runs_of_the_smallest_size_judge_nothing(tmp_path):
+def test_runs_of_the_smallest_size_judge_nothing():
     facts = {f"weighted/{what}": {0: error} for what, error in weighted_errors().items()}
-    small, large = (claims_of(facts, size, tmp_path)[-1] for size in ("quick", "desk"))
+    small, large = (claims_of(facts, size)[-1] for size in ("quick", "desk"))
     assert large["verdict"] == "confirmed"
     assert small["verdict"] == "not judged, the runs are too small"
     assert small["ours"] == large["ours"]
@@ -109,25 +112,58 @@ def test_early_success_pays_for_selection(tmp_path):
     assert by_updates == pytest.approx((0.5 + (8 / 3 - 1)) / (8 / 3))
 
 
-def test_what_was_measured_is_kept(tmp_path):
-    run, calls = Run(tmp_path), []
-    for _ in range(2):
-        assert _kept(run, "one", lambda: calls.append(1) or {"kl": 0.5}) == {"kl": 0.5}
-    assert calls == [1]
-
-
 def test_commits_are_noted_by_run(tmp_path):
-    path = tmp_path / "commits.json"
-    assert commits_of(path, []) == current_commit()
-    note_commits(path, {"a": 0, "b": 0})
-    assert commits_of(path, ["a"]) == "not trained yet"
-    note_commits(path, {"a": 10, "b": 0})
-    assert commits_of(path, ["a"]) == current_commit()
-    assert commits_of(path, ["a", "b"]) == f"{current_commit()}, not trained yet"
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps(told | {"commit": "0123456789"}))  # another commit trained it on, and was killed
-    note_commits(path, {"a": 20, "b": 0})
-    assert commits_of(path, ["a"]) == f"{current_commit()}, 0123456789"
+    assert commits_of(tmp_path) == []
+    for _ in range(2):
+        note_commit(tmp_path)
+    assert commits_of(tmp_path) == [current_commit()]
+    (tmp_path / "commits.json").write_text('{"commits": ["0123456789"]}')  # another one began it
+    note_commit(tmp_path)
+    assert commits_of(tmp_path) == ["0123456789", current_commit()]
+
+
+def test_a_claim_names_the_commits_of_its_runs():
+    runs = {f"ant-empty-10-agents-seed-{seed}": Measured({}, {}, commits=["b", "a"][: seed + 1]) for seed in (0, 1)}
+    told = provenance(CLAIMS[13], "quick", "paper", runs)
+    assert (told["runs_measured"], told["runs"], told["commit"]) == (2, 2, "b, a")
+
+
+def test_a_page_says_which_runs_it_is_of(tmp_path):
+    jobs = plan_of(["diversity", "kl-table"], "quick", "paper", tmp_path).jobs
+    runs = {f"ant-empty-10-agents-seed-{seed}": Measured({}, {}) for seed in (0,)}
+    assert groups_of(jobs, runs) == [("ant-empty-10-agents", "0", "1"), ("others", "", "14 runs")]
+    assert groups_of(jobs, {job.name: runs["ant-empty-10-agents-seed-0"] for job in jobs})[-1][1:] == ("0, 1", "")
+
+
+def test_figures_without_any_run_are_left_out(tmp_path):
+    drawn = draw(TARGETS, {}, "quick", "ours", tmp_path)
+    assert [picture.path.stem for picture in drawn] == ["goal-maps"]  # which needs none
+
+
+def test_a_page_of_what_there_is_needs_no_training(tmp_path):
+    """As in a clone of the repository, which has what runs told and no run."""
+    jobs = plan_of(TARGETS, "desk", "paper", tmp_path / "runs").jobs
+    curve = {"iteration": [1, 200], "env_steps": [20_000, 4_000_000], "entropy": [0.5, 1.5]}
+    for job in jobs:
+        if job.name.startswith("ant-empty-1-agents-seed") or job.name == "ant-empty-10-agents-seed-0":
+            told = Measured({"entropy": 1.5, "steps_per_second": 5e3}, curve, commits=["0123456789"])
+            world = kmyriad.make_world("ant-empty")
+            shown = replace(told, maps=[grid_of(np.zeros((9, 2)), world).as_json()], points=[[[1, 2], [3, 4]]] * 10)
+            write_measured(tmp_path / "runs", job, "desk", "paper", shown)
+    page = kmyriad.reproduce("all", size="desk", method="paper", out=tmp_path, train=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("figures", "index.html", "measured", "tables.json", "verdicts.json")
+    ]
+    content = json.loads((tmp_path / "verdicts.json").read_text())
+    assert content["runs_measured"] == "5 of 352"
+    verdicts = {claim["number"]: claim for claim in content["claims"]}
+    assert verdicts[15]["verdict"] == "confirmed"
+    assert {verdicts[number]["verdict"] for number in range(1, 13)} == {"not run"}
+    assert (verdicts[1]["runs_measured"], verdicts[1]["commit"]) == (5, "0123456789")
+    assert "ant-empty-1-agents</td><td>0, 1, 56, 123</td><td></td>" in page.read_text()
+    assert "So far of 5 of 52 runs." in page.read_text()
+    drawn = {path.stem for path in (tmp_path / "figures").glob("*.png")}
+    assert drawn == {"budget", "budget-steps", "diversity", "entropy-curves", "goal-maps", "heatmaps"}
 
 
 def rows(*values):
@@ -142,10 +178,13 @@ def test_figures_are_drawn_from_odd_data_too():
         "none": Curve(GREEN, []),
         "lone": Curve(GREEN, [rows(1)]),
     }
-    assert len(curve_panels({"a": curves, "b": {}}).axes) == 2
+    drawn, empty = curve_panels({"a": curves, "b": {}}).axes
+    assert [text.get_text() for text in empty.texts] == ["not run"]
+    assert not drawn.texts
     assert len(curve_panels({"a": curves}, "iteration", "success", median=True).axes) == 1
-    maps = [HeatMap("1 Agent", points), HeatMap("nothing", points[:0], (2.0, 2.0))]
-    assert len(heat_grid({"Maze env": (world, maps)}).axes) == 2
+    maps = [HeatMap("1 Agent", grid_of(points, world)), HeatMap("the maze", goal=(2.0, 2.0))]
+    maps.append(HeatMap("nothing", grid_of(points[:0], world)))
+    assert len(heat_grid({"Maze env": (world, maps), "none": (world, maps[1:])}).axes) == 5
     assert len(goal_panels({"Maze": (world, [(4.0, 4.0)])}).axes) == 1
     assert len(region_figure(world, [(6.0, 0.0)], [(2.0, 2.0)], curves).axes) == 2
 
@@ -179,9 +218,13 @@ def test_all_of_it_at_the_smallest_size(tmp_path, method):
     assert [claim["number"] for claim in claims] == [*range(1, 16)]
     assert {claim["verdict"] for claim in claims} == {"not judged, the runs are too small"}
     assert all(claim["ours"] for claim in claims)
-    finished = seconds_of_children()
+    page, finished = (out / "index.html").read_text(), seconds_of_children()
+    assert max(path.stat().st_size for path in (out / "measured").iterdir()) < 20_000
+    shutil.rmtree(out / "runs")
+    shutil.rmtree(out / "packs")
     subprocess.run([*command, "--out", str(out)], check=True, stderr=subprocess.DEVNULL)
     assert seconds_of_children() - finished < 60  # nothing is trained or measured again
+    assert (out / "index.html").read_text() == page
 
 
 def test_the_docs_have_every_figure_and_table_of_the_paper():

@@ -28,6 +28,20 @@ def test_ahead_needs_the_interval_and_three_seeds_in_four():
     assert ahead({"a": some, "b": many}, "a", "b") == 0
 
 
+def test_three_seeds_decide_nothing():
+    """Else a campaign that has half ended would say what its rest may undo."""
+    for seeds, sign in (((0, 1, 56), 0), (SEEDS, 1)):
+        ours, theirs = ({seed: near(mean)[seed] for seed in seeds} for mean in (1, 0))
+        assert ahead({"a": ours, "b": theirs}, "a", "b") == sign
+    level = success(0.9, 0.9, 0.1, "final")
+    few = {name: {seed: value for seed, value in each.items() if seed != 0} for name, each in level.items()}
+    assert (JUDGES[8](level).outcome, JUDGES[8](few).outcome) == (CONFIRMED, UNDECIDED)
+    falling = {
+        name: {seed: value for seed, value in each.items() if seed != 0} for name, each in budget(5, 4, 3, 2, 1).items()
+    }
+    assert JUDGES[5](falling).outcome == UNDECIDED
+
+
 def test_without_runs_nothing_is_said():
     assert {claim.judge({}).outcome for claim in CLAIMS} == {Outcome.NOT_RUN}
     assert [claim.number for claim in CLAIMS] == [*range(1, 16)]
