@@ -43,7 +43,9 @@ def main() -> None:
         return
     rounds, iterations = (1, QUICK_ITERATIONS) if arguments.quick else (arguments.rounds, ITERATIONS)
     processes = {name: [in_turns(env, iterations) for _ in range(rounds)] for name, env in WORLDS.items()}
-    sizes = {count: cost(count, arguments.quick) for count in (QUICK_SIZES if arguments.quick else SIZES)}
+    counts, cores = QUICK_SIZES if arguments.quick else SIZES, sorted(os.sched_getaffinity(0))
+    ways = {"one core": cores[:1], "two cores": cores}
+    sizes = {way: {count: cost(count, own, arguments.quick) for count in counts} for way, own in ways.items()}
     alone = seconds_alone(QUICK_POOLS if arguments.quick else POOLS)
     figures = {
         "two_processes_vs_one": ratio(processes["physics dominates"], "two processes", "one core"),
@@ -51,14 +53,16 @@ def main() -> None:
         "two_processes_vs_two_threads": ratio(processes["default"], "two processes", "two cores"),
         "physics_share": median(turn["one core"]["physics"] for turn in processes["physics dominates"]),
         "communication_share": median(turn["two processes"]["communication"] for turn in processes["default"]),
-        "largest_vs_smallest_replica_cost": sizes[max(sizes)] / sizes[min(sizes)],
+        "highest_vs_lowest_replica_cost": max(sizes["one core"].values()) / min(sizes["one core"].values()),
+        "highest_vs_lowest_replica_cost_two_cores": max(sizes["two cores"].values()) / min(sizes["two cores"].values()),
     }
     for name, turns in processes.items():
         for way in ("one core", "two cores", "two processes"):
             rates = [turn[way]["rate"] for turn in turns]
             print(f"{name:<18} {way:<14} {median(rates):8,.0f} steps/s   ({', '.join(f'{one:,.0f}' for one in rates)})")
-    for count, microseconds in sizes.items():
-        print(f"{count:>8,} replicas: {microseconds:.1f} microseconds a step of one of them")
+    for way, of_way in sizes.items():
+        for count, microseconds in of_way.items():
+            print(f"{way}, {count:>6,} replicas: {microseconds:.1f} microseconds a step of one of them")
     for name, value in alone.items():
         print(f"{name:<60} {value:.2f} s")
     for name, value in figures.items():
@@ -87,12 +91,12 @@ def in_turns(env: str, iterations: int) -> dict[str, Any]:
     }
 
 
-def cost(replicas: int, quick: bool) -> float:
-    """Microseconds of a step of one of so many replicas, on all cores."""
+def cost(replicas: int, cores: list[int], quick: bool) -> float:
+    """Microseconds of a step of one of so many replicas, in one process on these cores."""
     iterations = 2 if quick else max(2, STEPS_PER_SIZE // (replicas * ROLLOUT_STEPS))
     steps = (iterations + 1) * replicas * ROLLOUT_STEPS
     settings = {"env": "ant-empty", "agents": AGENTS, "replicas": replicas, "rollout_steps": ROLLOUT_STEPS}
-    told = measured(settings | {"total_steps": steps}, 1, sorted(os.sched_getaffinity(0)))
+    told = measured(settings | {"total_steps": steps}, 1, cores)
     return 1e6 / told["rate"]
 
 

@@ -82,7 +82,7 @@ class TrainingState:
         facts = checkpoint.facts
         try:
             self.population.load_state_dict(_under("population", checkpoint))
-            self.average = {name: one.to(self.population.device) for name, one in _under("average", checkpoint).items()}
+            self._restore_average(_under("average", checkpoint))
             if self.critic is not None:
                 self.critic.load_state_dict(_under("critic", checkpoint))
             self.optimizer.param_groups[0]["lr"] = checked("learning_rate", facts["learning_rate"], float)
@@ -97,6 +97,11 @@ class TrainingState:
                 setattr(self, name, checked(name, facts[name], int))
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(f"the checkpoint does not fit this run's settings: {first_line(error)}") from error
+
+    def _restore_average(self, tensors: dict[str, torch.Tensor]) -> None:
+        """One of every parameter, or none."""
+        parameters = self.population.named_parameters() if tensors else ()
+        self.average = {name: tensors[name].view_as(one).to(one.device) for name, one in parameters}
 
     def _restore_optimizer(self, tensors: dict[str, torch.Tensor]) -> None:
         state = self.optimizer.state_dict()
@@ -163,7 +168,8 @@ def visits_from(path: Path) -> tuple[Visits, dict[str, Any]]:
 
 
 def _population(run: Run, checkpoint: TensorFile) -> Population:
-    tensors = _under("population", checkpoint) | _under("average", checkpoint)
+    tensors, averages = _under("population", checkpoint), _under("average", checkpoint)
+    tensors = {name: averages.get(name, tensor) for name, tensor in tensors.items()}
     try:
         check_architecture(checkpoint.facts["architecture"], tensors)
         population = Population.build(checkpoint.facts["architecture"])

@@ -16,7 +16,7 @@ from kmyriad.runs import tensor_file
 from kmyriad.runs.checkpoints import checkpoint_path
 from kmyriad.runs.run import open_run
 from kmyriad.runs.state import load_last_horizon, load_population
-from kmyriad.runs.tensor_file import read_tensor_file
+from kmyriad.runs.tensor_file import CheckpointError, read_tensor_file, write_tensor_file
 from kmyriad.training import pretrain as pretrain_module
 from tests import walk_env
 from tests.conftest import are_one_policy
@@ -136,6 +136,20 @@ def test_a_loaded_population_is_the_average_of_the_last_ones(tmp_path):
     expected = mean + (learned[3] - mean) / 3
     torch.testing.assert_close(dict(load_population(run).named_parameters())[name].data, expected)
     torch.testing.assert_close(stored[2][f"average.{name}"], mean)
+
+
+@pytest.mark.parametrize("change", [lambda average: None, lambda average: average[:1].clone()], ids=["gone", "short"])
+def test_an_average_that_does_not_fit_is_one_sentence(change, tmp_path):
+    settings = SMALL | {"averaged_iterations": 3, "total_steps": 2 * ITERATION}
+    run = kmyriad.pretrain("point-maze", out=tmp_path / "run", **settings)
+    path, name = checkpoint_path(run.checkpoints, 2), "average.trunk_weights.0"
+    stored = read_tensor_file(path)
+    changed = change(stored.tensors.pop(name))
+    if changed is not None:
+        stored.tensors[name] = changed
+    write_tensor_file(path, stored)
+    with pytest.raises(CheckpointError, match="does not fit this run's settings"):
+        kmyriad.pretrain(out=run.path, resume=True, total_steps=4 * ITERATION)
 
 
 def test_the_papers_method_averages_nothing(tmp_path):
