@@ -102,7 +102,8 @@ def main() -> None:
     found = {name: measured(arguments.runs / name) for name in names}
     figures = tell(found, arguments.variants, arguments.seeds, arguments.marks)
     if arguments.json is not None:
-        report = {"figures": figures, "runs": found, "marks": arguments.marks, "seeds": arguments.seeds}
+        done = {name: rows for name, rows in found.items() if rows}
+        report = {"figures": figures, "runs": done, "marks": arguments.marks, "seeds": arguments.seeds}
         arguments.json.write_text(json.dumps(report, indent=1) + "\n")
 
 

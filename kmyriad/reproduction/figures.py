@@ -118,7 +118,7 @@ def _on_one_grid(name: str, runs: Sequence[Rows], x: str, y: str) -> tuple[NDArr
 def heat_grid(rows: Mapping[str, tuple[World, Sequence[HeatMap]]], *, start: str = "white") -> Figure:
     """Rows of maps: those of a row share its world, extent and colours; the name of a row stands beside it."""
     columns = max(len(maps) for _, maps in rows.values())
-    figure = new_figure(FULL, FULL / columns * len(rows))
+    figure = new_figure(FULL, FULL / columns * len(rows) + 0.2)
     figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03)
     for row, (name, (world, maps)) in enumerate(rows.items()):
         grids = iter(on_one_scale([one.grid for one in maps if one.grid is not None]))
