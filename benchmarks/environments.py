@@ -98,18 +98,17 @@ def main() -> None:
     parts = [arguments.only] if arguments.only else ["throughput", "learning", "goals"]
     if "throughput" in parts:
         figures |= throughput(TIMED[:1] if arguments.quick else TIMED)
-    rows: dict[str, Any] = {}
+    known = read_known(arguments.known, arguments.steps)
+    rows, reached = known["runs"], known["goals"]
     if "learning" in parts or "goals" in parts:
-        known = known_runs(arguments.known, arguments.steps)
         variants = {name: VARIANTS[name] for name in arguments.variants}
-        rows = known | learn(
-            arguments.envs, arguments.seeds, arguments.steps, arguments.runs, arguments.processes, variants, known
+        rows = rows | learn(
+            arguments.envs, arguments.seeds, arguments.steps, arguments.runs, arguments.processes, variants, rows
         )
         figures |= tell(rows, arguments.envs, arguments.seeds)
-    reached: dict[str, Any] = {}
     if "goals" in parts:
         envs = [env for env in arguments.envs if env in GOALS]
-        reached = reach(envs, arguments.seeds, arguments.steps, arguments.runs, arguments.processes)
+        reached = reached | reach(envs, arguments.seeds, arguments.steps, arguments.runs, arguments.processes)
         figures |= {f"goal_{env}_{init}": mean(by) for env, told in reached.items() for init, by in told.items()}
     if arguments.json is not None:
         text = json.dumps(
@@ -119,15 +118,14 @@ def main() -> None:
         arguments.json.write_text(text + "\n")
 
 
-def known_runs(path: Path | None, steps: int) -> dict[str, Any]:
-    """Measures of runs of so many steps, by name, from a file that `--json` wrote; none without one."""
+def read_known(path: Path | None, steps: int) -> dict[str, Any]:
+    """Measures of runs of so many steps, and who came to which goal, from a file that `--json` wrote."""
     if path is None:
-        return {}
+        return {"runs": {}, "goals": {}}
     told: dict[str, Any] = json.loads(path.read_text())
     if told["steps"] != steps:
         raise SystemExit(f"the runs in {path} have {told['steps']} steps, not {steps}; leave out --known or --steps")
-    runs: dict[str, Any] = told["runs"]
-    return runs
+    return told
 
 
 def learn(

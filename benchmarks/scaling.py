@@ -28,48 +28,55 @@ SIZES, QUICK_SIZES = (100, 1_000, 4_000, 16_000), (100, 200)
 POOLS, QUICK_POOLS = (600_000, 2_400_000, 9_600_000), (60_000,)
 QUERIES, NOISY = 400_000, 16_384
 STEPS_PER_SIZE = 400_000
-"""Of each size, or two iterations if these have more."""
+"""Of each size, or one iteration if it has more; the one before it only warms up."""
+PARTS = ("processes", "costs", "alone")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="of processes beside each other (default: %(default)s)")
+    parser.add_argument("--only", nargs="+", default=[*PARTS], choices=PARTS, help="parts of all this")
     parser.add_argument("--quick", action="store_true", help="one short round")
-    parser.add_argument("--json", type=Path, help="a file for the figures")
+    parser.add_argument("--json", type=Path, help="a file for the figures; other parts that are there already stay")
     parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)  # in a process of its own: settings
     arguments = parser.parse_args()
     if arguments.train:
         train(arguments.train)
         return
-    rounds, iterations = (1, QUICK_ITERATIONS) if arguments.quick else (arguments.rounds, ITERATIONS)
-    processes = {name: [in_turns(env, iterations) for _ in range(rounds)] for name, env in WORLDS.items()}
-    counts, cores = QUICK_SIZES if arguments.quick else SIZES, sorted(os.sched_getaffinity(0))
-    ways = {"one core": cores[:1], "two cores": cores}
-    sizes = {way: {count: cost(count, own, arguments.quick) for count in counts} for way, own in ways.items()}
-    alone = seconds_alone(QUICK_POOLS if arguments.quick else POOLS)
-    figures = {
-        "two_processes_vs_one": ratio(processes["physics dominates"], "two processes", "one core"),
-        "two_processes_vs_one_default": ratio(processes["default"], "two processes", "one core"),
-        "two_processes_vs_two_threads": ratio(processes["default"], "two processes", "two cores"),
-        "physics_share": median(turn["one core"]["physics"] for turn in processes["physics dominates"]),
-        "communication_share": median(turn["two processes"]["communication"] for turn in processes["default"]),
-        "highest_vs_lowest_replica_cost": max(sizes["one core"].values()) / min(sizes["one core"].values()),
-        "highest_vs_lowest_replica_cost_two_cores": max(sizes["two cores"].values()) / min(sizes["two cores"].values()),
-    }
-    for name, turns in processes.items():
+    kept = arguments.json is not None and arguments.json.exists()
+    told: dict[str, Any] = json.loads(arguments.json.read_text()) if kept else {"figures": {}}
+    if "processes" in arguments.only:
+        rounds, iterations = (1, QUICK_ITERATIONS) if arguments.quick else (arguments.rounds, ITERATIONS)
+        told["processes"] = {name: [in_turns(env, iterations) for _ in range(rounds)] for name, env in WORLDS.items()}
+        told["figures"] |= figures_of_processes(told["processes"])
+    if "costs" in arguments.only:
+        told["microseconds_per_replica_step"] = costs(QUICK_SIZES if arguments.quick else SIZES)
+        for way, sizes in told["microseconds_per_replica_step"].items():
+            told["figures"][f"highest_vs_lowest_replica_cost_{way}"] = max(sizes.values()) / min(sizes.values())
+    if "alone" in arguments.only:
+        told["seconds"] = seconds_alone(QUICK_POOLS if arguments.quick else POOLS)
+        for name, value in told["seconds"].items():
+            print(f"{name:<60} {value:.2f} s")
+    for name, value in told["figures"].items():
+        print(f"{name:<44} {value:.3f}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(told, indent=2) + "\n")
+
+
+def figures_of_processes(worlds: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
+    """Print the rates of every round; returns what they come to."""
+    for name, turns in worlds.items():
         for way in ("one core", "two cores", "two processes"):
             rates = [turn[way]["rate"] for turn in turns]
             print(f"{name:<18} {way:<14} {median(rates):8,.0f} steps/s   ({', '.join(f'{one:,.0f}' for one in rates)})")
-    for way, of_way in sizes.items():
-        for count, microseconds in of_way.items():
-            print(f"{way}, {count:>6,} replicas: {microseconds:.1f} microseconds a step of one of them")
-    for name, value in alone.items():
-        print(f"{name:<60} {value:.2f} s")
-    for name, value in figures.items():
-        print(f"{name:<34} {value:.3f}")
-    if arguments.json:
-        told = {"figures": figures, "processes": processes, "microseconds_per_replica_step": sizes, "seconds": alone}
-        arguments.json.write_text(json.dumps(told, indent=2) + "\n")
+    heavy, default = worlds["physics dominates"], worlds["default"]
+    return {
+        "two_processes_vs_one": ratio(heavy, "two processes", "one core"),
+        "two_processes_vs_one_default": ratio(default, "two processes", "one core"),
+        "two_processes_vs_two_threads": ratio(default, "two processes", "two cores"),
+        "physics_share": median(turn["one core"]["physics"] for turn in heavy),
+        "communication_share": median(turn["two processes"]["communication"] for turn in default),
+    }
 
 
 def ratio(turns: list[dict[str, Any]], ours: str, theirs: str) -> float:
@@ -91,13 +98,20 @@ def in_turns(env: str, iterations: int) -> dict[str, Any]:
     }
 
 
-def cost(replicas: int, cores: list[int], quick: bool) -> float:
-    """Microseconds of a step of one of so many replicas, in one process on these cores."""
-    iterations = 2 if quick else max(2, STEPS_PER_SIZE // (replicas * ROLLOUT_STEPS))
-    steps = (iterations + 1) * replicas * ROLLOUT_STEPS
-    settings = {"env": "ant-empty", "agents": AGENTS, "replicas": replicas, "rollout_steps": ROLLOUT_STEPS}
-    told = measured(settings | {"total_steps": steps}, 1, cores)
-    return 1e6 / told["rate"]
+def costs(counts: tuple[int, ...]) -> dict[str, dict[str, float]]:
+    """Microseconds of a step of one of so many replicas, in one process on one core and on all of them."""
+    cores = sorted(os.sched_getaffinity(0))
+    told: dict[str, dict[str, float]] = {"one_core": {}, "all_cores": {}}
+    for replicas in counts:
+        iterations = 1 + max(1, STEPS_PER_SIZE // (replicas * ROLLOUT_STEPS))
+        settings = {"env": "ant-empty", "agents": AGENTS, "replicas": replicas, "rollout_steps": ROLLOUT_STEPS}
+        settings["total_steps"] = iterations * replicas * ROLLOUT_STEPS
+        for way, own in (("one_core", cores[:1]), ("all_cores", cores)):
+            told[way][str(replicas)] = 1e6 / measured(settings, 1, own)["rate"]
+            print(
+                f"{way:<10} {replicas:>6,} replicas: {told[way][str(replicas)]:.1f} microseconds a step of one of them"
+            )
+    return told
 
 
 def seconds_alone(pools: tuple[int, ...]) -> dict[str, float]:

@@ -313,12 +313,12 @@ def test_environments_are_learned_in_and_measured_before_and_after(tmp_path, ben
     assert figures["gain_Pendulum-v1"] == pytest.approx(found["after"]["entropy"] - found["before"]["entropy"])
     assert figures["agents_vs_one"] == 0
     stored = tmp_path / "measured.json"
-    stored.write_text(json.dumps({"steps": 400, "runs": rows}))
-    known = environments.known_runs(stored, 400)
+    stored.write_text(json.dumps({"steps": 400, "runs": rows, "goals": {}}))
+    known = environments.read_known(stored, 400)["runs"]
     settings = (["Pendulum-v1"], [0], 400, tmp_path / "none", 1, {"one": {"agents": 1}}, known)
     assert environments.learn(*settings) == {}, "what another machine has measured is not trained again"
     with pytest.raises(SystemExit, match="have 400 steps, not 500"):
-        environments.known_runs(stored, 500)
+        environments.read_known(stored, 500)
 
 
 def test_metras_latent_space_points_where_skills_lead_and_no_step_is_too_long(benchmark):
