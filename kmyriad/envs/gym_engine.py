@@ -49,6 +49,8 @@ OVERHEAD = 5e-4
 """Seconds that a step of several processes takes longer than their environments do."""
 TRIAL_STEPS = 20
 """Steps of one environment that tell how long its steps take, and whether its root moves."""
+CLOSING = 5.0
+"""Seconds that processes have to answer before they are ended: an interrupt may have taken an answer already."""
 LARGEST_SEED = 2**31
 """Seeds of episodes lie below: every environment takes those."""
 
@@ -225,7 +227,7 @@ class GymEngine:
     def close(self) -> None:
         try:
             with warnings.catch_warnings(action="ignore"):  # Gymnasium's words about a step that was interrupted
-                self._chunks.close()
+                self._chunks.close(timeout=CLOSING)
         except (EOFError, ConnectionError):  # of one that has ended already
             self._chunks.close(terminate=True)
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 
@@ -14,6 +15,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import kmyriad as km
+from kmyriad.envs import gym_engine
 from kmyriad.envs.engines import GoalPoint, make_engine
 from kmyriad.envs.gym_engine import Chunk, GymEngine, episode_seed
 from kmyriad.envs.replica import action_of
@@ -433,6 +435,21 @@ def test_a_process_that_is_killed_is_one_sentence_and_leaves_none_behind():
     engine.close()
     other.join(10)
     assert not other.is_alive()
+
+
+def test_processes_end_also_where_an_interrupt_has_taken_an_answer(monkeypatch):
+    """As it does between the answers of the first and the second process: the first has nothing more to say."""
+    monkeypatch.setattr(gym_engine, "CLOSING", 0.5)
+    engine = make_engine(walk_env.CONTINUOUS, 4, horizon=10, engine="processes")
+    engine.start(0)
+    chunks = engine._chunks
+    chunks.step_async(np.zeros((len(chunks.processes), *chunks.single_action_space.shape)))
+    chunks.parent_pipes[0].recv()
+    closing = threading.Thread(target=engine.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
+    assert not any(process.is_alive() for process in chunks.processes)
 
 
 def test_an_interrupt_ends_processes_without_a_word_of_theirs(tmp_path):
