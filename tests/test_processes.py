@@ -36,7 +36,7 @@ RULES = {
 }
 """Two iterations each: rounding has not grown yet."""
 SHARED_OUT = ("entropy_per_agent", "kl_between_agents", "entropy_xy", "information")
-"""Metrics whose neighbours are looked up in parts, once per horizon."""
+"""Metrics whose neighbours are looked up in parts, after some horizons."""
 
 
 def start(processes, *arguments, options=(), program=("-m", "kmyriad")):

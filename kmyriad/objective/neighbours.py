@@ -213,7 +213,7 @@ def _has_copies(points: NDArray[np.float32]) -> bool:
     Trajectories lie in memory as they lie in space, so without copies sorting would only cost time.
     """
     few = points[:: max(1, len(points) // COPIES_SAMPLE)]
-    return len(np.unique(few, axis=0)) < len(few)
+    return len(np.unique(_hashes(few))) < len(few)
 
 
 def _sort(points: NDArray[np.float32]) -> _Cloud:
@@ -223,18 +223,23 @@ def _sort(points: NDArray[np.float32]) -> _Cloud:
     cannot split them. Two different points with one hash could at worst leave a group of equal ones in two parts,
     which `_without_self` allows for.
     """
-    bits = points.view(np.uint32)
-    hashed = np.zeros(len(points), np.uint64)
-    for column in range(points.shape[1]):
-        hashed = (hashed ^ bits[:, column]) * np.uint64(0x9E3779B97F4A7C15)
-        hashed ^= hashed >> np.uint64(32)
-    key = (_cells(points) << np.uint64(32)) | (hashed >> np.uint64(32))
+    key = (_cells(points) << np.uint64(32)) | (_hashes(points) >> np.uint64(32))
     order = np.argsort(key, kind="stable")
     points = points[order]
     is_first = np.ones(len(points), np.bool_)
     is_first[1:] = (points[1:] != points[:-1]).any(axis=1)
     start = np.flatnonzero(is_first)
     return _Cloud(points[start], start, np.diff(start, append=len(points)), order)
+
+
+def _hashes(points: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """(n,), a number per point that equal points share."""
+    bits = (points + np.float32(0)).view(np.uint32)  # -0 becomes 0, which it equals
+    hashed = np.zeros(len(points), np.uint64)
+    for column in range(points.shape[1]):
+        hashed = (hashed ^ bits[:, column]) * np.uint64(0x9E3779B97F4A7C15)
+        hashed ^= hashed >> np.uint64(32)
+    return hashed
 
 
 def _cells(points: NDArray[np.float32]) -> NDArray[np.uint64]:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kmyriad.config import PretrainConfig
+from kmyriad.config import PretrainConfig, Rollouts
 from kmyriad.evaluation.measures import covered_cells, decomposition
 from kmyriad.objective.divergence import kl_of_one
 from kmyriad.objective.entropy import entropy_of_radii, knn_entropy, radii_of
@@ -36,6 +36,10 @@ POINTS_IN_XY = 100_000
 INFORMATION_POINTS = 5_000
 """What a state tells about its agent is estimated on this many particles: it is only looked at."""
 
+LOOK_EVERY = 3
+"""Horizons between what needs neighbours of its own, unless a horizon has so many states that looking at
+`POINTS_OF_AGENTS` of them costs little beside it."""
+
 STILL = 0.01
 """An agent counts as standing still when its replicas roam less than this part of what the median agent's do."""
 
@@ -52,8 +56,7 @@ def iteration_metrics(
     """One row of metrics.jsonl, all of it a function of the run's settings and the iteration (timings are added later).
 
     `outcomes` are those of all processes. What needs neighbours of its own (per agent, between agents, in x and y) is
-    there once per horizon: with segments most of the pool is the same from iteration to iteration. All processes come
-    by, as they share out the search.
+    there after some horizons (`is_look`). All processes come by, as they share out the search.
     """
     k = config.objective.neighbours
     rng = generator(config.run.seed, state.iteration, METRICS)
@@ -63,7 +66,7 @@ def iteration_metrics(
         "particles": rewards.particles,
         "still_agents": still_agents(outcomes),
     }
-    if state.iteration % config.rollouts.per_horizon == 0:
+    if is_look(config.rollouts, state.iteration):
         pool = [segment.visits for segment in state.pool]
         clouds, unit = _particles_per_agent(pool, rng, config.world.feature_scale)
         own = cache(lambda agent: nearest_neighbours(clouds[agent], k))
@@ -75,6 +78,17 @@ def iteration_metrics(
         row |= decomposition(whole, k, rewards.entropy, starts, rng, INFORMATION_POINTS)
         row |= _position_metrics(pool, k, cell, rng)
     return row
+
+
+def is_look(rollouts: Rollouts, iteration: int) -> bool:
+    """Whether the pool is looked at: after the first horizon, and every third, or more often where horizons are large.
+
+    With segments most of the pool is the same from iteration to iteration.
+    """
+    horizon, steps = divmod(iteration, rollouts.per_horizon)
+    states = rollouts.per_horizon * rollouts.steps_per_iteration
+    every = min(math.ceil(LOOK_EVERY * POINTS_OF_AGENTS / states), LOOK_EVERY)
+    return steps == 0 and horizon % every == 1 % every
 
 
 def update_metrics(
