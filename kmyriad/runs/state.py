@@ -56,8 +56,9 @@ class TrainingState:
         if iterations == 1:
             return
         for name, parameter in self.population.named_parameters():
-            average = self.average.setdefault(name, parameter.detach().clone())
-            average.lerp_(parameter, 1 / min(self.iteration, iterations))
+            if name not in self.average:
+                self.average[name] = parameter.detach().clone()
+            self.average[name].lerp_(parameter, 1 / min(self.iteration, iterations))
 
     def checkpoint(self, replicas: Replicas | None) -> TensorFile:
         """Everything to go on from, of all processes; `replicas` only where they are in the middle of episodes."""

@@ -36,7 +36,7 @@ POINTS_IN_XY = 100_000
 INFORMATION_POINTS = 5_000
 """What a state tells about its agent is estimated on this many particles: it is only looked at."""
 
-LOOK_EVERY = 3
+LOOK_EVERY = 4
 """Horizons between what needs neighbours of its own, unless a horizon has so many states that looking at
 `POINTS_OF_AGENTS` of them costs little beside it."""
 
@@ -81,7 +81,7 @@ def iteration_metrics(
 
 
 def is_look(rollouts: Rollouts, iteration: int) -> bool:
-    """Whether the pool is looked at: after the first horizon, and every third, or more often where horizons are large.
+    """Whether the pool is looked at: after the first horizon, and every fourth, or more often where horizons are large.
 
     With segments most of the pool is the same from iteration to iteration.
     """

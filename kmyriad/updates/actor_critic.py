@@ -195,7 +195,9 @@ def _descend(loss: Tensor, parameters: list[nn.Parameter], optimizer: torch.opti
 
     No step if that is not finite.
     """
-    optimizer.zero_grad(set_to_none=True)  # so that the optimizer leaves alone what the loss does not depend on
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None  # so that the optimizer leaves alone what the loss does not depend on
     loss.backward()  # type: ignore[no-untyped-call]
     summed([parameter.grad for parameter in parameters if parameter.grad is not None])
     norm = float(nn.utils.clip_grad_norm_(parameters, most))

@@ -7,10 +7,11 @@ from kmyriad.training.metrics import is_look
 @pytest.mark.parametrize(
     ("replicas", "steps", "looks"),
     [
-        (100, 50, [4, 16]),  # 20,000 states a horizon: after the first and every third
-        (160, 50, [4, 12, 20]),  # 32,000: every second
+        (100, 50, [4, 20]),  # 20,000 states a horizon: after the first and every fourth
+        (140, 50, [4, 16]),  # 28,000: every third
+        (200, 50, [4, 12, 20]),  # 40,000: every second
         (400, 50, [4, 8, 12, 16, 20]),  # 80,000: every one
-        (100, 200, [1, 4, 7, 10, 13, 16, 19]),  # whole horizons
+        (100, 200, [1, 5, 9, 13, 17]),  # whole horizons
         (1000, 200, list(range(1, 21))),
     ],
 )
