@@ -158,9 +158,10 @@ def train_and_measure(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     with warnings.catch_warnings(action="ignore"):  # what other packages say about themselves
         run = km.pretrain(out=folder, resume=folder.exists(), threads=1, **settings)
         started = run.pretraining
-        trained = _measured(started, load_population(run))
-        before = _measured(started, None)
-    found = {"after": trained, "before": before, "commit": current_commit()}
+        found: dict[str, Any] = {"after": _measured(started, load_population(run))}
+        found["last"] = _measured(started, load_population(run, averaged=False))
+        found["before"] = _measured(started, None)
+    found["commit"] = current_commit()
     done.write_text(json.dumps(found) + "\n")
     return found
 

@@ -118,15 +118,18 @@ def adam(groups: list[dict[str, Any]], device: torch.device, rate: float = 1e-3)
     return torch.optim.Adam(groups, lr=rate, fused=device.type in ("cpu", "cuda"))
 
 
-def load_population(run: Run | str | Path, iteration: int | None = None) -> Population:
-    """The population of a run as its newest good checkpoint has it, or that of `iteration`."""
+def load_population(run: Run | str | Path, iteration: int | None = None, *, averaged: bool = True) -> Population:
+    """The population of a run as its newest good checkpoint has it, or that of `iteration`.
+
+    Where a moving average of the weights was kept it is that, unless not `averaged`: then those that training had last.
+    """
     run = open_run(run, trusted=True)  # nothing is made from its settings
     if iteration is None:
-        return load_newest(run)[0]
-    return _population(run, read_tensor_file(checkpoint_path(run.checkpoints, iteration)))
+        return load_newest(run, averaged)[0]
+    return _population(run, read_tensor_file(checkpoint_path(run.checkpoints, iteration)), averaged)
 
 
-def load_newest(run: Run) -> tuple[Population, dict[str, Any]]:
+def load_newest(run: Run, averaged: bool = True) -> tuple[Population, dict[str, Any]]:
     """The population of the newest good checkpoint, and that checkpoint's facts (iteration, env_steps, ...)."""
     newest = newest_checkpoint(run.checkpoints)
     if newest is None:
@@ -135,7 +138,7 @@ def load_newest(run: Run) -> tuple[Population, dict[str, Any]]:
     for name in COUNTERS:
         if type(facts.get(name)) is not int:
             raise CheckpointError(f"the newest checkpoint of {run.given} is malformed: {name} is {facts.get(name)!r}")
-    return _population(run, newest.content), facts
+    return _population(run, newest.content, averaged), facts
 
 
 def save_last_horizon(run: Run, pool: list[Segment]) -> None:
@@ -168,8 +171,8 @@ def visits_from(path: Path) -> tuple[Visits, dict[str, Any]]:
     return visits, stored.facts
 
 
-def _population(run: Run, checkpoint: TensorFile) -> Population:
-    tensors, averages = _under("population", checkpoint), _under("average", checkpoint)
+def _population(run: Run, checkpoint: TensorFile, averaged: bool) -> Population:
+    tensors, averages = _under("population", checkpoint), _under("average", checkpoint) if averaged else {}
     tensors = {name: averages.get(name, tensor) for name, tensor in tensors.items()}
     try:
         check_architecture(checkpoint.facts["architecture"], tensors)

@@ -139,6 +139,8 @@ def test_a_loaded_population_is_the_average_of_the_last_ones(tmp_path):
     expected = mean + (learned[3] - mean) / 3
     torch.testing.assert_close(dict(load_population(run).named_parameters())[name].data, expected)
     torch.testing.assert_close(stored[2][f"average.{name}"], mean)
+    last = dict(load_population(run, averaged=False).named_parameters())[name]
+    assert torch.equal(last, learned[3])
 
 
 @pytest.mark.parametrize("change", [lambda average: None, lambda average: average[:1].clone()], ids=["gone", "short"])
