@@ -39,13 +39,13 @@ bench: $(VENV)/.bench ## compare speeds; writes benchmarks/results/
 	mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/stepping.py --json benchmarks/results/stepping.json
 	$(BIN)/python benchmarks/epoch.py --json benchmarks/results/epoch.json
-	$(BIN)/python benchmarks/learning.py --timing --json benchmarks/results/timing.json
+	$(BIN)/python benchmarks/learning.py --only timing --json benchmarks/results/timing.json
 	$(BIN)/python benchmarks/ppo.py --json benchmarks/results/ppo.json
 	$(BIN)/python benchmarks/contention.py --json benchmarks/results/contention.json
 	$(BIN)/python benchmarks/export.py --json benchmarks/results/export.json
 	$(BIN)/python benchmarks/scaling.py --json benchmarks/results/scaling.json
 
-bench-jumpstart: setup ## jump-starts against baselines, three seeds and goals: an hour or two, resumable
+bench-jumpstart: setup ## jump-starts against baselines, four worlds, five seeds with goals of their own: hours, resumable
 	mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/jumpstart.py --json benchmarks/results/jumpstart.json --pictures pictures
 

@@ -1,7 +1,7 @@
 """A benchmark of the working tree beside that of another commit, in turns: the ratio of all numbers that they write.
 
 python benchmarks/before.py HEAD~1 epoch --quick          # what follows the name is for the benchmark
-python benchmarks/before.py HEAD~1 learning --timing
+python benchmarks/before.py HEAD~1 learning --only timing
 
 Each tree runs its own `benchmarks/NAME.py`. Beside the numbers are the seconds that the whole took, and those of the
 processor, which others on the machine disturb least.

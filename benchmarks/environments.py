@@ -143,9 +143,8 @@ def learn(
         for env in envs
         for name, of_it in variants.items()
         for seed in seeds
-        if f"{env}-{name}-{seed}" not in known
     }
-    return side_by_side(train_and_measure, settings, folder, processes)
+    return side_by_side(train_and_measure, settings, folder, processes, known)
 
 
 def train_and_measure(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:

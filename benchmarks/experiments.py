@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -55,21 +56,33 @@ def side_by_side(
     settings: Mapping[str, dict[str, Any]],
     folder: Path,
     processes: int,
+    known: Mapping[str, Result] = MappingProxyType({}),
 ) -> dict[str, Result]:
     """What `experiment(folder / name, its settings)` returns for every name, `processes` at a time, a core each.
 
-    Settings and results are plain JSON. What an experiment says goes to a log in `folder/.sweep`.
+    Settings and results are plain JSON. What an experiment says goes to a log in `folder/.sweep`. What is `known`, from
+    a file that another machine wrote, is not made again.
     """
     tasks = [
         Task(name, "experiments:call", {"function": _name(experiment), "folder": str(folder / name), "settings": of_it})
         for name, of_it in settings.items()
+        if name not in known
     ]
     with SweepTable({}) as table:
         conduct(tasks, Processes(processes), folder / CONTROL, 0, table.show)
     for task in tasks:
         if task.outcome.error is not None:
             raise kmyriad.TrainingStoppedError(f"{task.name} failed: {task.outcome.error}; run it again to go on")
-    return {task.name: task.outcome.value for task in tasks}
+    made = {task.name: task.outcome.value for task in tasks}
+    return {name: known[name] if name in known else made[name] for name in settings}
+
+
+def read_known(path: Path | None) -> dict[str, Any]:
+    """`runs` of a file that a benchmark's `--json` wrote; empty without one."""
+    if path is None:
+        return {}
+    runs: dict[str, Any] = json.loads(path.read_text())["runs"]
+    return runs
 
 
 def call(function: str, folder: str, settings: dict[str, Any]) -> Any:
@@ -128,10 +141,24 @@ def _second_look(config: PretrainConfig, population: Population) -> dict[str, An
     return row
 
 
+def heading_gap(visits: Visits) -> float | None:
+    """The widest angle, in degrees, that no agent's mean last position is in, seen from where all begin.
+
+    360: all go one way; 360 / m: evenly round. None for a single agent.
+    """
+    if len(visits.valid) < 2:
+        return None
+    last = visits.valid.shape[2] - 1 - visits.valid[:, :, ::-1].argmax(axis=2)  # (m, p), an episode's last step
+    ends = np.take_along_axis(visits.xy, last[:, :, None, None], axis=2)[:, :, 0].mean(axis=1)
+    x, y = (ends - visits.xy[:, :, 0].mean(axis=(0, 1))).T
+    headings = np.sort(np.degrees(np.arctan2(y, x)))
+    return float(np.diff(headings, append=headings[0] + 360).max())
+
+
 def _measure(config: PretrainConfig, population: Population | None, episodes: int) -> dict[str, Any]:
     """In the world's own features, whatever the run was trained in."""
     visits, cell = fresh_visits(config, population, episodes, EVALUATION_SEED)
-    return measure(visits, cell, EVALUATION_SEED, config.world.feature_scale)
+    return measure(visits, cell, EVALUATION_SEED, config.world.feature_scale) | {"heading_gap": heading_gap(visits)}
 
 
 def entropy_of(config: PretrainConfig, population: Population | None) -> float:

@@ -1,23 +1,25 @@
 """Is a jump-start worth it? Goals beyond 4.5 m, learned from a population, from one max-entropy policy, from nothing.
 
-For every world and seed a population and a single policy are pretrained on the same number of steps; then each goal is
-learned from the population's best agent (`best`), from the single policy (`single`) and from the best of ten random
-agents (`random`). The steps that selecting an agent takes count. Compared is the area under the success curve, that is
-the mean success over all steps, with the steps to 50 %, and the success of the last policy in fresh whole episodes.
+For every world and seed a population and a single policy are pretrained on the same number of steps. Then each of the
+seed's goals is learned from the population's best agent (`best`), from the single policy (`single`) and from the best
+of ten random agents that practised (`random`). The steps that selecting an agent and practising take count. Compared
+are the area under the success curve, that is the mean success over all steps, and the success of the last policy in
+fresh whole episodes.
 
 With `--study` only the best agents are fine-tuned, with some settings as they are by default and as they are elsewhere.
 
-Resumable: run it again and it goes on.
+Resumable: run it again and it goes on, on another machine with `--known` and the file that `--json` wrote.
 """
 
 import argparse
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiments import EVALUATION_SEED, side_by_side
+from experiments import EVALUATION_SEED, read_known, side_by_side
 from rich.console import Console
 from rich.table import Table
 
@@ -31,7 +33,7 @@ from kmyriad.rollout.task import task_of
 from kmyriad.runs.run import Run
 from kmyriad.runs.state import load_population
 
-WORLDS = ("ant-empty", "ant-maze")
+WORLDS = ("ant-empty", "ant-maze", "ant-pyramid", "ant-cave")
 INITS = ("best", "single", "random")
 FARTHEST = 7.0
 """Metres from the start, of the goals; the nearest lie where plain PPO gives up."""
@@ -54,8 +56,9 @@ LEAST_AREA = 0.005
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worlds", nargs="*", default=list(WORLDS), choices=WORLDS, help="some of the worlds")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... (default: %(default)s)")
-    parser.add_argument("--goals", type=int, default=2, help="goals per world (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[10, 11, 12, 13, 14], help="seeds (default: 10 to 14)")
+    parser.add_argument("--goals", type=int, default=2, help="goals of a seed (default: %(default)s)")
+    parser.add_argument("--priors", action="store_true", help="populations are told the symmetries of their world")
     parser.add_argument(
         "--pretrain-steps", type=int, default=1_000_000, help="of each population (default: %(default)s)"
     )
@@ -64,6 +67,7 @@ def main() -> None:
     )
     parser.add_argument("--processes", type=int, default=2, help="runs at a time, a core each (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("runs/jumpstart"), help="where runs are kept")
+    parser.add_argument("--known", type=Path, metavar="FILE", help="what runs have told that need not be made again")
     parser.add_argument("--study", action="store_true", help="only compare settings of fine-tuning")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the success curves there")
@@ -71,23 +75,21 @@ def main() -> None:
     if arguments.study:
         study(arguments)
         return
-    found = learn(arguments)
-    ratios: dict[str, float] = {}
+    known = read_known(arguments.known)
+    found = known | learn(arguments, known)
+    values: dict[str, float] = {}
     for world in arguments.worlds:
-        runs = {init: [found[name] for name in tasks_of(world, init, arguments)] for init in INITS}
-        areas = show(world, runs)
-        for other in ("random", "single"):
-            ratios[f"auc_best_vs_{other}_{world}"] = areas["best"] / max(areas[other], LEAST_AREA)
+        values |= show(world, {init: told_of(found, world, init, arguments) for init in INITS})
     if arguments.pictures:
-        for name, figure in figures.draw_comparison(kmyriad.compare([*found.values()])).items():
+        runs = [arguments.folder / name for name in found]
+        for name, figure in figures.draw_comparison(kmyriad.compare([run for run in runs if run.exists()])).items():
             figures.save(figure, arguments.pictures / f"jumpstart-{name}")
     table = Table("figure", "value")
-    for name, value in ratios.items():
+    for name, value in values.items():
         table.add_row(name, f"{value:.3g}")
     Console().print(table)
     if arguments.json:
-        values = {name: {**jumpstart_values(run), "fresh_success": fresh_success(run)} for name, run in found.items()}
-        arguments.json.write_text(json.dumps({"figures": ratios, "runs": values}, indent=1) + "\n")
+        arguments.json.write_text(json.dumps({"figures": values, "runs": found}, indent=1) + "\n")
 
 
 def study(arguments: argparse.Namespace) -> None:
@@ -107,25 +109,33 @@ def study(arguments: argparse.Namespace) -> None:
     Console().print(table)
 
 
-def learn(arguments: argparse.Namespace) -> dict[str, Run]:
-    """The jump-start runs by name, after the pretraining that they need."""
-    pretrain_all(arguments, (10, 1))
+def learn(arguments: argparse.Namespace, known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What every jump-start told, by name, after the pretraining that those need which are not `known`."""
     fine_tuning: dict[str, dict[str, Any]] = {}
     for init in INITS:
         for world in arguments.worlds:
             fine_tuning |= tasks_of(world, init, arguments)
-    side_by_side(jumpstart_one, fine_tuning, arguments.folder, arguments.processes)
-    return {name: kmyriad.open_run(arguments.folder / name) for name in fine_tuning}
+    if not fine_tuning.keys() <= known.keys():
+        pretrain_all(arguments, (10, 1))
+    return side_by_side(jumpstart_one, fine_tuning, arguments.folder, arguments.processes, known)
+
+
+def told_of(
+    found: Mapping[str, dict[str, Any]], world: str, init: str, arguments: argparse.Namespace
+) -> list[list[dict[str, Any]]]:
+    """What the jump-starts from `init` in a world told: for every seed, of each of its goals."""
+    return [[found[run_name(world, init, seed, goal)] for goal in range(arguments.goals)] for seed in arguments.seeds]
 
 
 def pretrain_all(arguments: argparse.Namespace, populations: tuple[int, ...]) -> None:
     """Populations of so many agents in every world, and for every seed."""
     pretraining = {
         source_name(world, agents, seed): {
-            "env": world, "agents": agents, "seed": seed, "total_steps": arguments.pretrain_steps
+            "env": world, "agents": agents, "seed": seed, "total_steps": arguments.pretrain_steps,
+            "priors": arguments.priors,
         }
         for world in arguments.worlds
-        for seed in range(arguments.seeds)
+        for seed in arguments.seeds
         for agents in populations
     }  # fmt: skip
     side_by_side(pretrain_one, pretraining, arguments.folder, arguments.processes)
@@ -133,13 +143,12 @@ def pretrain_all(arguments: argparse.Namespace, populations: tuple[int, ...]) ->
 
 def tasks_of(world: str, init: str, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Settings of the jump-starts in a world, every seed and goal, by name."""
-    goals = goals_of(world, arguments.goals)
     tasks = {}
-    for seed in range(arguments.seeds):
+    for seed in arguments.seeds:
         source = arguments.folder / source_name(world, 1 if init == "single" else 10, seed)
-        for index, goal in enumerate(goals):
+        for index, goal in enumerate(goals_of(world, arguments.goals, seed)):
             settings = {"source": str(source), "init": init, "goal": goal, "seed": seed, "total_steps": arguments.steps}
-            tasks[f"{world}-{init}-{seed}-goal-{index}"] = settings
+            tasks[run_name(world, init, seed, index)] = settings
     return tasks
 
 
@@ -147,9 +156,14 @@ def source_name(world: str, agents: int, seed: int) -> str:
     return f"{world}-{agents}-agents-{seed}"
 
 
-def goals_of(world: str, count: int) -> list[tuple[float, ...]]:
+def run_name(world: str, init: str, seed: int, goal: int) -> str:
+    return f"{world}-{init}-{seed}-goal-{goal}"
+
+
+def goals_of(world: str, count: int, seed: int) -> list[tuple[float, ...]]:
+    """A seed's own goals, the same for all starts."""
     made = kmyriad.make_world(world)
-    goals = draw_goals(made.terrain, Annulus(AFFORDABLE, FARTHEST), count, made.goal_radius, GOAL_SEED)
+    goals = draw_goals(made.terrain, Annulus(AFFORDABLE, FARTHEST), count, made.goal_radius, GOAL_SEED + seed)
     return [tuple(round(float(number), 2) for number in goal) for goal in goals]
 
 
@@ -157,12 +171,13 @@ def pretrain_one(folder: Path, settings: dict[str, Any]) -> None:
     kmyriad.pretrain(out=folder, resume=folder.exists(), threads=1, **settings)
 
 
-def jumpstart_one(folder: Path, settings: dict[str, Any]) -> None:
+def jumpstart_one(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Fine-tune on one core; what its success curve comes to, and `fresh_success`."""
     if folder.exists():
-        kmyriad.jumpstart(out=folder, resume=True, total_steps=settings["total_steps"])
+        run = kmyriad.jumpstart(out=folder, resume=True, total_steps=settings["total_steps"])
     else:
-        kmyriad.jumpstart(out=folder, threads=1, **settings)
-    fresh_success(kmyriad.open_run(folder))
+        run = kmyriad.jumpstart(out=folder, threads=1, **settings)
+    return {"goal": settings["goal"], **jumpstart_values(run), "fresh_success": fresh_success(run)}
 
 
 def fresh_success(run: Run) -> float:
@@ -180,32 +195,33 @@ def fresh_success(run: Run) -> float:
     return success
 
 
-def show(world: str, runs: dict[str, list[Run]]) -> dict[str, float]:
-    """Print a world's table; returns the mean area under the success curve of every init.
+def show(world: str, inits: Mapping[str, list[list[dict[str, Any]]]]) -> dict[str, float]:
+    """Print a world's table of what each start told, by seed and goal; returns its figures.
 
-    Intervals are over seeds: the goals of one seed are averaged first.
+    The goals of one seed are no independent runs: they are averaged first. Intervals are over seeds, differences from
+    the best agent's start paired by seed.
     """
-    table = Table("start", "area under the curve", "success at the end", "each run", "steps to 50 %", title=world)
-    areas = {}
-    for init, of_init in runs.items():
-        values = [jumpstart_values(run) for run in of_init]
-        seeds = [run.config.run.seed for run in of_init]
-        area = mean_of(by_seed(seeds, [float(value["area"] or 0) for value in values]))
-        fresh = [fresh_success(run) for run in of_init]
-        steps = [value["steps_to_half"] for value in values if value["steps_to_half"] is not None]
-        reached = f"{np.median(steps):,.0f} ({len(steps)} of {len(values)})" if steps else f"none of {len(values)}"
-        each = " ".join(f"{success:.2f}" for success in fresh)
-        table.add_row(init, str(area), str(mean_of(by_seed(seeds, fresh))), each, reached)
-        areas[init] = area.mean
+    table = Table("start", "area under the curve", "success at the end", "best is ahead by", "by seed", title=world)
+    areas = {init: by_seed(told, "area") for init, told in inits.items()}
+    area = {init: float(np.mean(of_init)) for init, of_init in areas.items()}
+    ends = {init: by_seed(told, "fresh_success") for init, told in inits.items()}
+    values = {f"auc_{init}_{world}": mean for init, mean in area.items()}
+    for init, end in ends.items():
+        ahead = np.subtract(ends["best"], end)
+        each = " ".join(f"{success:.2f}" for success in end)
+        table.add_row(
+            init, str(mean_of(areas[init])), str(mean_of(end)), "-" if init == "best" else str(mean_of(ahead)), each
+        )
+        values[f"success_{init}_{world}"] = float(np.mean(end))
+    for other in ("random", "single"):
+        values[f"auc_best_vs_{other}_{world}"] = area["best"] / max(area[other], LEAST_AREA)
     Console().print(table)
-    return areas
+    return values
 
 
-def by_seed(seeds: list[int], values: list[float]) -> list[float]:
-    """The mean of each seed's values."""
-    return [
-        float(np.mean([value for one, value in zip(seeds, values, strict=True) if one == seed])) for seed in {*seeds}
-    ]
+def by_seed(told: list[list[dict[str, Any]]], what: str) -> list[float]:
+    """The mean over each seed's goals."""
+    return [float(np.mean([goal[what] for goal in goals])) for goals in told]
 
 
 if __name__ == "__main__":

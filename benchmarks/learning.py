@@ -2,7 +2,8 @@
 
     python benchmarks/learning.py --json FILE     # all of it: days on two cores, resumable
     python benchmarks/learning.py --quick         # does it work? some minutes
-    python benchmarks/learning.py --timing        # only what updates and agents cost
+    python benchmarks/learning.py --only timing   # only what updates and agents cost
+    python benchmarks/learning.py --known FILE --json FILE    # go on with what another machine has measured
 
 Three contestants with ten agents each, over several seeds: `ours`, `reinforce` (ours with the paper's update rule) and
 `paper` (--method paper). The latter two train in stages, after which they have twice as many steps as before, until
@@ -23,12 +24,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from experiments import Curve, entropy_of, iterations_of, side_by_side, train_one
+from experiments import Curve, entropy_of, iterations_of, read_known, side_by_side, train_one
 from rich.console import Console
 from rich.table import Table
 from stopwatch import TimedTraining
 
 from kmyriad import figures
+from kmyriad.evaluation.statistics import mean_of
 from kmyriad.runs.files import read_json, write_json
 from kmyriad.runs.state import load_population
 from kmyriad.training.pretrain import pretrain_config
@@ -37,8 +39,8 @@ WORLDS = ("ant-empty", "ant-maze", "ant-pyramid", "ant-cave", "point-maze")
 METHODS: dict[str, dict[str, Any]] = {"ours": {}, "reinforce": {"update": "reinforce"}, "paper": {"method": "paper"}}
 NATS = (1, 2, 3, 4)
 AGENTS = (1, 10, 50)
-OURS_STEPS, FIRST_STEPS, MEASUREMENTS = 1_000_000, 2_000_000, 20
-"""Environment steps of ours, of the first stage of the others, and how often a stage is measured on the way."""
+OURS_STEPS, FIRST_STEPS = 1_000_000, 2_000_000
+"""Environment steps of ours, and of the first stage of the others."""
 WIDE = 140
 """Letters in a row of a table."""
 QUICK = {"replicas": 20, "horizon": 50}
@@ -65,19 +67,23 @@ def main() -> None:
     )
     parser.add_argument("--priors", action="store_true", help="with the symmetries that worlds declare")
     parser.add_argument("--processes", type=int, default=2, help="runs at a time, a core each (default: %(default)s)")
+    parser.add_argument(
+        "--measurements", type=int, default=20, help="how often a stage is measured on its way (default: %(default)s)"
+    )
+    parser.add_argument("--known", type=Path, metavar="FILE", help="what runs have told that need not be made again")
     parser.add_argument("--folder", type=Path, default=Path("runs/learning"), help="where runs are kept")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the curves there")
-    parser.add_argument("--timing", action="store_true", help="only measure the cost of updates and agents")
+    parser.add_argument("--only", choices=("learning", "timing"), help="a part of it; timing needs a quiet machine")
     parser.add_argument("--quick", action="store_true", help="one small world, one seed, few steps: does it work?")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.worlds, arguments.seeds, arguments.agents = ["point-maze"], [0], [1, 10]
         arguments.most, arguments.folder = 8000, arguments.folder / "quick"
     values: dict[str, float] = {}
-    found: dict[str, Found] = {}
-    if not arguments.timing:
-        found = learn(arguments)
+    told: dict[str, Any] = read_known(arguments.known)
+    if arguments.only != "timing":
+        found, told = learn(arguments, told)
         for world, of_world in found.items():
             values |= show_methods(world, of_world)
             show_agents(world, of_world)
@@ -88,25 +94,27 @@ def main() -> None:
                 for world, of in found.items()
             }
             figures.save(figures.learning_curves(worlds), arguments.pictures / "learning")
-    values |= timing(rounds=2 if arguments.quick else 30)
+    if arguments.only != "learning":
+        values |= timing(rounds=2 if arguments.quick else 30)
     table = Table("figure", "value", "aim")
     for name, value in values.items():
         table.add_row(name, f"{value:.4g}", AIMS.get(name, ""))
     Console().print(table)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"figures": values, "runs": found}, indent=1) + "\n")
+        arguments.json.write_text(json.dumps({"figures": values, "runs": told}, indent=1) + "\n")
 
 
 AIMS = {
     "ten_vs_one_cells": ">= 1",
     "fifty_vs_ten_cells": ">= 1",
+    "least_kl_above_floor": ">= 1",
     "update_vs_physics": "<= 1",
     "agents_50_vs_1": "<= 1.15",
 }
 
 
-def learn(arguments: argparse.Namespace) -> dict[str, Found]:
-    """What every contestant learned, by world."""
+def learn(arguments: argparse.Namespace, known: Mapping[str, Any]) -> tuple[dict[str, Found], dict[str, Any]]:
+    """(what every contestant learned, by world; what is `known`, with these, by name of the run)."""
     asked = {**({} if arguments.priors else {"priors": False}), **(QUICK if arguments.quick else {})}
     contestants = {name: {"agents": 10, **METHODS[name]} for name in arguments.methods}
     contestants |= {f"{agents}-agents": {"agents": agents} for agents in arguments.agents if agents != 10}
@@ -115,16 +123,18 @@ def learn(arguments: argparse.Namespace) -> dict[str, Found]:
         f"{folder}{world}-{name}-{seed}": {
             "run": {"env": world, "seed": seed, **asked, **of_it},
             "most": arguments.most,
+            "measurements": arguments.measurements,
         }
         for world in arguments.worlds
         for name, of_it in contestants.items()
         for seed in arguments.seeds
     }
-    done = side_by_side(learn_one, experiments, arguments.folder, arguments.processes)
-    return {
+    done = side_by_side(learn_one, experiments, arguments.folder, arguments.processes, known)
+    found = {
         world: {name: [done[f"{folder}{world}-{name}-{seed}"] for seed in arguments.seeds] for name in contestants}
         for world in arguments.worlds
     }
+    return found, {**known, **done}
 
 
 def learn_one(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +149,8 @@ def learn_one(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     is_ours = "method" not in run and "update" not in run
     steps = min(OURS_STEPS if is_ours else FIRST_STEPS, most)
     while True:
-        stage = measured(run | {"total_steps": steps, "threads": 1, "keep_checkpoints": 10_000}, MEASUREMENTS)
+        stage = run | {"total_steps": steps, "threads": 1, "keep_checkpoints": 10_000}
+        stage = measured(stage, settings["measurements"])
         if is_ours or steps >= most:
             break
         trained = kmyriad.pretrain(out=folder / "run", resume=(folder / "run").exists(), **stage)
@@ -211,29 +222,43 @@ def last_rows(found: Found, agents: int) -> list[dict[str, Any]]:
 
 
 def show_agents(world: str, found: Found) -> None:
-    """Print what different numbers of agents cover after the same number of steps, and how much they differ."""
+    """Print what different numbers of agents cover after the same number of steps, and how much they differ.
+
+    Cells more than those of the next fewer agents are paired by seed. The gap is the widest angle without an agent.
+    """
     table = Table(
-        "agents", "entropy, each seed", "cells", "widest agent alone", "least agent", "KL between agents", "its floor",
+        "agents", "entropy, each seed", "cells", "more than fewer", "widest agent alone", "KL above its floor", "gap",
         title=f"{world}, ours",
     )  # fmt: skip
+    fewer: list[dict[str, Any]] = []
     for agents in AGENTS:
         last = last_rows(found, agents)
         if not last:
             continue
+        more = [row["covered_cells"] - few["covered_cells"] for row, few in zip(last, fewer, strict=False)]
         table.add_row(
             str(agents),
             each(last, lambda row: f"{row['entropy']:.2f}"),
             each(last, lambda row: row["covered_cells"]),
+            mean_of(more).text("+.0f") if more else "-",
             each(last, lambda row: row["covered_cells_of_widest_agent"]),
-            each(last, lambda row: min(row["covered_cells_per_agent"])),
-            each(last, lambda row: f"{np.mean(row['kl_between_agents']):.2f}" if "kl_floor" in row else "-"),
-            each(last, lambda row: f"{row['kl_floor']:.2f}" if "kl_floor" in row else "-"),
+            each(last, lambda row: f"{above_floor(row):.1f}" if "kl_floor" in row else "-"),
+            each(last, lambda row: "-" if row["heading_gap"] is None else f"{row['heading_gap']:.0f}"),
         )
+        fewer = last
     Console(width=WIDE).print(table)
 
 
+def above_floor(last: dict[str, Any]) -> float:
+    """The mean KL between agents, less what agents that are all alike would show."""
+    return float(np.mean(last["kl_between_agents"])) - float(last["kl_floor"])
+
+
 def cells_by_agents(found: Mapping[str, Found]) -> dict[str, float]:
-    """Cells of ten agents over those of one, and of fifty over ten: means over seeds, then over the Ant's worlds."""
+    """Cells of ten agents over those of one, and of fifty over ten: means over seeds, then over the Ant's worlds.
+
+    And the least that ten agents of any world and seed have parted.
+    """
     values = {}
     for name, (many, few) in {"ten_vs_one_cells": (10, 1), "fifty_vs_ten_cells": (50, 10)}.items():
         ratios = []
@@ -243,6 +268,9 @@ def cells_by_agents(found: Mapping[str, Found]) -> dict[str, float]:
                 ratios.append(np.mean(both[0]) / np.mean(both[1]))
         if ratios:
             values[name] = float(np.mean(ratios))
+    parted = [above_floor(row) for of_world in found.values() for row in last_rows(of_world, 10) if "kl_floor" in row]
+    if parted:
+        values["least_kl_above_floor"] = min(parted)
     return values
 
 

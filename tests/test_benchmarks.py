@@ -15,7 +15,7 @@ import torch
 import kmyriad
 from kmyriad.config import JumpstartConfig, PopulationConfig, PretrainConfig, with_settings
 from kmyriad.objective.rewards import novelty_rewards, rewards_of, slide
-from kmyriad.rollout.collect import Segment
+from kmyriad.rollout.collect import Segment, Visits
 from kmyriad.runs.run import open_run
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -128,27 +128,42 @@ def test_our_ppo_is_measured_from_fresh_weights(benchmark, monkeypatch):
 def test_jumpstarts_are_compared_on_fresh_episodes(benchmark, monkeypatch, tmp_path):
     jumpstart = benchmark("jumpstart")
     monkeypatch.setattr(jumpstart, "FRESH_EPISODES", 10)
-    assert len(set(jumpstart.goals_of("ant-maze", 3))) == 3
+    goals = [*jumpstart.goals_of("ant-maze", 3, 0), *jumpstart.goals_of("ant-maze", 3, 1)]
+    assert len(set(goals)) == 6, "every seed has its own"
     jumpstart.pretrain_one(tmp_path / "source", TINY)
     task = {"source": tmp_path / "source", "goal": (1.0, -2.0), "replicas": 4, "rollout_steps": 4, "total_steps": 1000}
     task |= {"selection_steps": 24, "critic_hidden": (8,), "episode_limit": 6}
-    for _ in range(2):  # begun, then gone on with
-        jumpstart.jumpstart_one(tmp_path / "jump", task)
+    told = [jumpstart.jumpstart_one(tmp_path / "jump", task) for _ in range(2)]  # begun, then gone on with
+    assert told[0] == told[1]
     run = open_run(tmp_path / "jump")
     assert 0 <= jumpstart.fresh_success(run) <= 1
     kept = json.loads((run.path / "fresh.json").read_text())
     assert kept == {"iterations": len(run.metrics()), "success": jumpstart.fresh_success(run)}
-    assert jumpstart.show("point-maze", {"best": [run, run]})["best"] >= 0
-    assert jumpstart.by_seed([0, 0, 1], [1.0, 2.0, 5.0]) == [1.5, 5.0]
+    assert told[0]["fresh_success"] == jumpstart.fresh_success(run)
     for changes in jumpstart.VARIANTS.values():
         with_settings(JumpstartConfig(), changes)  # refuses what is no setting
+
+
+def test_jumpstarts_of_one_seed_are_averaged_before_they_are_compared(benchmark, capsys):
+    jumpstart = benchmark("jumpstart")
+    rates = {"best": [(1.0, 0.8), (0.6, 0.8)], "single": [(0.5, 0.5), (0.2, 0.4)], "random": [(0.0, 0.0), (0.0, 0.0)]}
+    told = {
+        init: [[{"area": rate / 2, "fresh_success": rate} for rate in goals] for goals in seeds]
+        for init, seeds in rates.items()
+    }
+    values = jumpstart.show("ant-maze", told)
+    assert values["success_best_ant-maze"] == pytest.approx(0.8)
+    assert values["auc_best_vs_single_ant-maze"] == pytest.approx(2.0)
+    assert values["auc_best_vs_random_ant-maze"] == pytest.approx(0.4 / 0.005), "an area of 0 counts as 0.005"
+    assert "0.40 ± 0.00" in capsys.readouterr().out, "by how much best is ahead of single, by seed: 0.4 and 0.4"
 
 
 @pytest.mark.parametrize("method", ["ours", "reinforce", "paper"])
 def test_a_method_is_trained_and_measured_from_before_it_learned(benchmark, method, tmp_path):
     learning, experiments = benchmark("learning"), benchmark("experiments")
     run = {"env": "point-maze", "agents": 2, "replicas": 8, "horizon": 12, "seed": 3, **learning.METHODS[method]}
-    found = learning.learn_one(tmp_path / "run", {"run": run, "most": 300})
+    asked = {"run": run, "most": 300, "measurements": 20}
+    found = learning.learn_one(tmp_path / "run", asked)
     curve, reference = found["curve"], found["reference"]
     assert curve[-1]["env_steps"] == open_run(tmp_path / "run" / "run").last_row()["env_steps"] >= 300
     assert curve[-1]["last"]["covered_cells_of_widest_agent"] > 0
@@ -156,7 +171,9 @@ def test_a_method_is_trained_and_measured_from_before_it_learned(benchmark, meth
     assert reference >= found["untrained"]
     config = open_run(tmp_path / "run" / "run").pretraining
     assert found["untrained"] == experiments.entropy_of(config, None)
-    assert learning.learn_one(tmp_path / "run", {"run": run, "most": 300}) == found, "what is done is not done again"
+    assert learning.learn_one(tmp_path / "run", {"run": run, "most": 300, "measurements": 20}) == found, (
+        "what is done is not done again"
+    )
 
 
 def test_methods_that_learn_slowly_are_trained_until_they_have_risen_by_a_nat(benchmark, monkeypatch, tmp_path):
@@ -174,9 +191,25 @@ def test_methods_that_learn_slowly_are_trained_until_they_have_risen_by_a_nat(be
     monkeypatch.setattr(learning.kmyriad, "pretrain", train)
     monkeypatch.setattr(learning, "train_one", lambda folder, settings: [settings["total_steps"]])
     run = {"env": "point-maze", "agents": 10, "seed": 0, "method": "paper"}
-    found = learning.learn_one(tmp_path, {"run": run, "most": 120_000_000})
+    found = learning.learn_one(tmp_path, {"run": run, "most": 120_000_000, "measurements": 20})
     assert stages == [(2_000_000, False), (4_000_000, True), (8_000_000, True)]
     assert (found["reference"], found["untrained"], found["curve"]) == (0.7, 0.5, [8_000_000])
+
+
+def test_heading_gap_is_the_widest_angle_without_an_agent(benchmark):
+    gap = benchmark("experiments").heading_gap
+    ways = np.radians([0, 90, 180, 270])
+    steps = np.arange(5)[None, None, :, None]
+    xy = (3 + steps * np.stack([np.cos(ways), np.sin(ways)], axis=-1)[:, None, None]).astype(np.float32)
+    valid = np.ones(xy.shape[:3], bool)
+    assert gap(Visits(xy, xy, valid)) == pytest.approx(90, abs=1e-3)
+    assert gap(Visits(xy[:3], xy[:3], valid[:3])) == pytest.approx(180, abs=1e-3)
+    ended = valid.copy()
+    ended[3, :, 2:] = False
+    away = xy.copy()
+    away[3, :, 2:] = 99  # what follows an episode's end does not count
+    assert gap(Visits(away, away, ended)) == pytest.approx(90, abs=1e-3)
+    assert gap(Visits(xy[:1], xy[:1], valid[:1])) is None
 
 
 def test_steps_to_marks_count_from_the_best_untrained_entropy(benchmark):
@@ -316,7 +349,7 @@ def test_environments_are_learned_in_and_measured_before_and_after(tmp_path, ben
     stored.write_text(json.dumps({"steps": 400, "runs": rows, "goals": {}}))
     known = environments.read_known(stored, 400)["runs"]
     settings = (["Pendulum-v1"], [0], 400, tmp_path / "none", 1, {"one": {"agents": 1}}, known)
-    assert environments.learn(*settings) == {}, "what another machine has measured is not trained again"
+    assert environments.learn(*settings) == {"Pendulum-v1-one-0": found}, "what is known is not trained again"
     with pytest.raises(SystemExit, match="have 400 steps, not 500"):
         environments.read_known(stored, 500)
 
