@@ -39,9 +39,12 @@ class Rewards:
     """In the pool."""
     rewards: Tensor
     """(m, p, L), float32, 0 where not valid: of all processes' replicas."""
+    along: Tensor | None = None
+    """(m, p, 1 + L), float32: the place along its agent's own way, weighted, of the state before each replica's newest
+    segment and of each of its states; NaN where that is not known. What counts is the way gone from one to the next."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Estimate(Rewards):
     """With the exact gradient: `rewards` are the particle rewards, minus their mean over the pool."""
 
@@ -76,15 +79,22 @@ def slide(pool: Sequence[Segment], newest: Segment, segments: int) -> list[Segme
 def exact_rewards(pool: Sequence[Segment], k: int, scale: Sequence[float] = ()) -> Estimate:
     """The paper's Eq. 1 over the whole pool, and its gradient in closed form as rewards of the newest segment."""
     newest = pool[-1]
-    particles, unit = _particles(pool, k, scale)
+    particles, lengths = _particles(pool, k, scale)
     neighbours = nearest_neighbours(particles, k)
     rewards = particle_rewards(neighbours, particles.shape[1])
     rewards = (rewards - column_means(rewards[:, None])).float()
     older = len(particles) - int(newest.valid.sum())
     rows = torch.full(newest.valid.shape, -1, device=particles.device)
     rows[newest.valid] = torch.arange(older, len(particles), device=particles.device)
-    entropy = knn_entropy(particles, k, neighbours) + unit
-    return Estimate(entropy, len(particles), _at(newest.valid, rewards[older:]), neighbours, rows, particles.shape[1])
+    entropy = knn_entropy(particles, k, neighbours) + unit_of(lengths)
+    return Estimate(
+        entropy,
+        len(particles),
+        _at(newest.valid, rewards[older:]),
+        neighbours=neighbours,
+        newest=rows,
+        dimension=particles.shape[1],
+    )
 
 
 def novelty_rewards(
@@ -99,26 +109,41 @@ def novelty_rewards(
 
     That is -ln(density) up to a constant, the reward whose policy gradient is that of the entropy H(s). Only the newest
     segment's neighbours are searched, and Eq. 1 is averaged over its particles. With `diversity` b, and agents that
-    have `codes` (m, c), b times the dependency of state and agent is maximised beside it (`spread`).
+    have `codes` (m, c), b times the dependency of state and agent is maximised beside it (`spread`): `along` has it.
     """
     newest = pool[-1]
-    particles, unit = _particles(pool, k, scale)
+    particles, lengths = _particles(pool, k, scale)
     asked = particles[len(particles) - int(newest.valid.sum()) :]
     if not len(asked):
         return Rewards(math.nan, len(particles), torch.zeros_like(newest.valid, dtype=torch.float32))
     radii = radii_of(asked, particles, k)
-    entropy = entropy_of_radii(radii, particles.shape[1], k, len(particles)) + unit
+    entropy = entropy_of_radii(radii, particles.shape[1], k, len(particles)) + unit_of(lengths)
     floored = radii.maximum(SMALLEST_RADIUS * radii.median())
-    rewards = log_ball_volume(floored, particles.shape[1]).float()
-    if diversity and codes is not None:
-        owners = torch.cat([segment.valid.nonzero()[:, 0] for segment in pool])
-        ways = ways_of(particles, owners, codes, views)
-        rewards += diversity * along_own_way(particles, asked, owners[len(owners) - len(asked) :], ways)
-    return Rewards(entropy, len(particles), _at(newest.valid, rewards))
+    rewards = _at(newest.valid, log_ball_volume(floored, particles.shape[1]).float())
+    if not diversity or codes is None:
+        return Rewards(entropy, len(particles), rewards)
+    owners = torch.cat([segment.valid.nonzero()[:, 0] for segment in pool])
+    ways = ways_of(particles, owners, codes, views)
+    states, known = _with_one_before(pool, lengths)
+    along = _at(known, along_own_way(particles, states[known], known.nonzero()[:, 0], ways), elsewhere=math.nan)
+    return Rewards(entropy, len(particles), rewards, diversity * along)
 
 
-def _particles(pool: Sequence[Segment], k: int, scale: Sequence[float]) -> tuple[Tensor, float]:
-    """((N, f), the valid ones of the pool on one scale, oldest first; what that takes off their entropy)."""
+def _with_one_before(pool: Sequence[Segment], lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(the newest segment's states after those that the one before ended with, which of them count).
+
+    (m, p, 1 + L, f), on one scale, and (m, p, 1 + L).
+    """
+    newest, older = pool[-1], pool[:-1]
+    features, valid = newest.features, newest.valid
+    before = older[-1].features[:, :, -1:] if older else features[:, :, :1]
+    counts = older[-1].valid[:, :, -1:] if older else torch.zeros_like(valid[:, :, :1])
+    states = torch.cat([before, features], dim=2)
+    return (states if lengths is None else states / lengths), torch.cat([counts, valid], dim=2)
+
+
+def _particles(pool: Sequence[Segment], k: int, scale: Sequence[float]) -> tuple[Tensor, Tensor | None]:
+    """((N, f), the valid ones of the pool on one scale, oldest first; the lengths that they were divided by)."""
     particles = torch.cat([segment.features[segment.valid] for segment in pool])
     if len(particles) <= k:
         raise UsageError(
@@ -126,11 +151,11 @@ def _particles(pool: Sequence[Segment], k: int, scale: Sequence[float]) -> tuple
             " more replicas or steps, or fewer neighbours"
         )
     lengths = scale_of(particles, scale)
-    return (particles if lengths is None else particles / lengths), unit_of(lengths)
+    return (particles if lengths is None else particles / lengths), lengths
 
 
-def _at(valid: Tensor, values: Tensor) -> Tensor:
-    """`values` of the valid steps in their places, 0 elsewhere."""
-    placed = torch.zeros_like(valid, dtype=torch.float32)
+def _at(valid: Tensor, values: Tensor, elsewhere: float = 0.0) -> Tensor:
+    """`values` of the valid steps in their places."""
+    placed = torch.full_like(valid, elsewhere, dtype=torch.float32)
     placed[valid] = values
     return placed

@@ -4,7 +4,8 @@ The Wasserstein dependency of state s and agent (Ozair et al. 2019; METRA, Park 
 w(agent) . s over the agents' states, for any vectors w that are no further apart than the agents' codes. Here w is
 linear in the code c: w = W c, W an orthogonal map from codes to features. Which one is found anew from the pool: that
 for which agents already are furthest along their w (orthogonal Procrustes, Schoenemann 1966). So whatever way agents
-drift apart by chance, they are told to go on, and agents with codes that are near have ways that are near.
+drift apart by chance, they are told to go on, and agents with codes that are near have ways that are near. Beyond a
+deviation or two being further counts for little: agents part, and what keeps them in a corner is not this.
 
 Where the environment declares symmetries, W is one that they leave as it is.
 """
@@ -46,13 +47,13 @@ def ways_of(particles: Tensor, owners: Tensor, codes: NDArray[np.float32], views
 
 
 def along_own_way(particles: Tensor, asked: Tensor, asked_owners: Tensor, ways: Tensor) -> Tensor:
-    """(n,), how far along their agents' `ways` (m, f) the states `asked` (n, f) are.
+    """(n,), how far along their agents' `ways` (m, f) the states `asked` (n, f) are, from -1 to 1.
 
-    From the mean of the `particles` (N, f), in deviations of these along the ways.
+    From the mean of the `particles` (N, f), in deviations of these along the ways, tanh of it.
     """
     middle = column_means(particles)
     _, sizes, plane = torch.linalg.svd(ways, full_matrices=False)
     plane = plane * (sizes > 1e-9 * sizes.max())[:, None]  # where ways lie
     spread = column_means(((particles - middle) @ plane.T).square().sum(1, keepdim=True)).sqrt()
     own = ((asked - middle) * ways[asked_owners]).sum(1)
-    return (own / spread.clamp(min=SMALLEST_SPREAD)).float()
+    return (own / spread.clamp(min=SMALLEST_SPREAD)).tanh().float()

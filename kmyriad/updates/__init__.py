@@ -9,7 +9,7 @@ from kmyriad.objective.rewards import Estimate, Rewards
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
 from kmyriad.rollout.collect import Trajectory, without_termination
-from kmyriad.updates.actor_critic import actor_critic, per_step, standardised
+from kmyriad.updates.actor_critic import actor_critic, scaled_rewards
 from kmyriad.updates.gradient import UpdateReport
 from kmyriad.updates.reinforce import reinforce
 from kmyriad.updates.trust_region import trust_region
@@ -29,8 +29,7 @@ def update(
     match rule:
         case ActorCritic():
             assert critic is not None
-            of_all = standardised(rewards.rewards, trajectory.share.gather(trajectory.valid))
-            scaled = per_step(trajectory.share.own(of_all), rule.gamma)
+            scaled = scaled_rewards(rewards, trajectory, rule.gamma)
             return actor_critic(population, critic, optimizer, without_termination(trajectory), scaled, rule, rng)
         case Reinforce():
             _schedule_rate(optimizer, rule, iteration)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from kmyriad.config import ActorCritic
+from kmyriad.objective.rewards import Rewards
 from kmyriad.population.moments import moments
 from kmyriad.population.network import Critic
 from kmyriad.population.population import Population
@@ -100,14 +101,48 @@ def gae(rewards: Tensor, values: Tensor, next_values: Tensor, dones: Tensor, gam
     return to_go(rewards + gamma * next_values - values, dones, gamma * gae_lambda)
 
 
+def scaled_rewards(rewards: Rewards, trajectory: Trajectory, gamma: float) -> Tensor:
+    """(m, p, L), what a critic learns from the objective's `rewards`: of this process's replicas, on one scale.
+
+    States are worth their reward and their place P(s) along their agent's own way, in deviations of the two together.
+    Of the place only what a step changes is paid, P(s') - P(s). It is the same objective (Ng, Harada & Russell 1999),
+
+        sum over t of gamma^t (1 - gamma) P(s_t+1)  =  P(s_0) + sum over t of gamma^t (P(s_t+1) - P(s_t)),
+
+    but for P(s_0), where an episode happens to begin: no action changed that, and no critic need learn it.
+    """
+    share, along = trajectory.share, rewards.along
+    valid = share.gather(trajectory.valid)
+    if along is None:
+        return per_step(share.own(standardised(rewards.rewards, valid)), gamma)
+    _, deviation = _mean_and_deviation((rewards.rewards + along[..., 1:])[valid])
+    mean, _ = _mean_and_deviation(rewards.rewards[valid])
+    worth = (rewards.rewards - mean) / deviation * valid
+    return per_step(share.own(worth), gamma) + way_gone(share.own(along / deviation), trajectory)
+
+
+def way_gone(along: Tensor, trajectory: Trajectory) -> Tensor:
+    """(m, p, L), how much further along its agent's own way each step led; `along` (m, p, 1 + L) is of states.
+
+    Nothing for an episode's first step. A termination leads to the beginning of the next episode.
+    """
+    gone = torch.where(trajectory.episode_steps == 0, 0.0, along.diff(dim=-1))
+    back = nn.functional.pad(along[..., 1:].diff(dim=-1), (0, 1))
+    return (gone + torch.where(trajectory.terminated, back, 0.0)).nan_to_num(0.0) * trajectory.valid
+
+
 def standardised(values: Tensor, valid: Tensor) -> Tensor:
     """(m, p, L), `values` at mean 0 and deviation 1 where `valid`, and 0 elsewhere."""
-    counted = values[valid]
-    if len(counted) < 2:
-        return torch.zeros_like(values)
-    found = moments(counted[:, None])
-    deviation = math.sqrt(float(found.variance) * len(counted) / (len(counted) - 1))
-    return (values - float(found.mean)) / (deviation + 1e-8) * valid
+    mean, deviation = _mean_and_deviation(values[valid])
+    return (values - mean) / deviation * valid
+
+
+def _mean_and_deviation(values: Tensor) -> tuple[float, float]:
+    """Of `values` (n,); the deviation is infinite where there are fewer than two."""
+    if len(values) < 2:
+        return 0.0, math.inf
+    found = moments(values[:, None])
+    return float(found.mean), math.sqrt(float(found.variance) * len(values) / (len(values) - 1)) + 1e-8
 
 
 def _standardised_by_all(values: Tensor, valid: Tensor, share: Share) -> Tensor:

@@ -30,27 +30,33 @@ def test_novelty_is_the_volume_that_holds_k_others_of_the_whole_pool():
     assert (novelty.rewards[~pool[1].valid] == 0).all()
 
 
-def test_diversity_adds_how_far_along_its_way_an_agent_is():
+def test_diversity_tells_how_far_along_its_way_an_agent_is_and_was():
     pool, codes = [segment(0), segment(1, scale=3.0, broken=True)], agent_codes(2, 2)
+    pool[0].valid[0, 2, 19] = False
     among_all, diverse = novelty_rewards(pool, 4), novelty_rewards(pool, 4, 0.5, codes)
     assert diverse.entropy == among_all.entropy
+    np.testing.assert_array_equal(diverse.rewards, among_all.rewards)
     everything = torch.cat([part.features[part.valid] for part in pool])
     agents = torch.cat([part.valid.nonzero()[:, 0] for part in pool])
     ways = ways_of(everything, agents, codes)
-    for place in [(0, 0, 0), (1, 3, 6), (1, 4, 19)]:
-        told = along_own_way(everything, pool[1].features[place][None], torch.tensor(place[:1]), ways)
-        assert diverse.rewards[place] == pytest.approx(float(among_all.rewards[place] + 0.5 * told[0]), rel=1e-4)
-    assert (diverse.rewards[~pool[1].valid] == 0).all()
-    np.testing.assert_array_equal(novelty_rewards(pool, 4, 0.5).rewards, among_all.rewards)  # nobody has a code
+    for agent, replica, step in [(0, 0, 0), (1, 3, 6), (1, 4, 19)]:
+        for index, of_then in ((step + 1, pool[1].features[:, :, step]), (0, pool[0].features[:, :, 19])):
+            told = along_own_way(everything, of_then[agent, replica][None], torch.tensor([agent]), ways)
+            assert diverse.along[agent, replica, index] == pytest.approx(0.5 * float(told[0]), rel=1e-4)
+    known = torch.cat([pool[0].valid[:, :, 19:], pool[1].valid], dim=2)
+    assert not known.all()
+    np.testing.assert_array_equal(diverse.along.isnan(), ~known)
+    assert novelty_rewards(pool, 4, 0.5).along is None, "nobody has a code"
+    assert novelty_rewards(pool[1:], 4, 0.5, codes).along[:, :, 0].isnan().all(), "nothing is known of before"
 
 
 def test_diversity_drives_agents_further_apart():
     pool = [segment(0)]
     pool[0].features[0, ..., 0] += 3
-    gain = novelty_rewards(pool, 4, 1.0, agent_codes(2, 2)).rewards - novelty_rewards(pool, 4).rewards
+    along = novelty_rewards(pool, 4, 1.0, agent_codes(2, 2)).along[..., 1:]
     right = pool[0].features[..., 0]
-    assert np.corrcoef(gain[0].ravel(), right[0].ravel())[0, 1] > 0.9
-    assert np.corrcoef(gain[1].ravel(), right[1].ravel())[0, 1] < -0.9
+    assert np.corrcoef(along[0].ravel(), right[0].ravel())[0, 1] > 0.9
+    assert np.corrcoef(along[1].ravel(), right[1].ravel())[0, 1] < -0.9
 
 
 def test_its_entropy_is_eq_1_where_the_newest_segment_is_all():
@@ -104,6 +110,9 @@ def test_the_settings_choose_what_a_critic_learns_from(settings, arguments):
     found, expected = rewards_of(pool, config), novelty_rewards(pool, 4, *arguments)
     assert (found.entropy, found.particles) == (expected.entropy, expected.particles)
     np.testing.assert_array_equal(found.rewards, expected.rewards)
+    assert (found.along is None) == (expected.along is None)
+    if expected.along is not None:
+        np.testing.assert_array_equal(found.along, expected.along)
     assert not isinstance(found, Estimate)
 
 

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from kmyriad.config import ActorCritic
+from kmyriad.objective.rewards import Rewards
 from kmyriad.population.distributions import Categorical
 from kmyriad.population.network import Critic
-from kmyriad.updates.actor_critic import actor_critic, gae, standardised
+from kmyriad.processes import Share
+from kmyriad.updates.actor_critic import actor_critic, gae, per_step, scaled_rewards, standardised, way_gone
 from tests.updates.test_updates import AGENTS, PER_AGENT, SPACES, STEPS, problem
 
 module = import_module("kmyriad.updates.actor_critic")  # the package has a function of that name
@@ -293,3 +295,54 @@ def test_standardised_rewards():
     assert float(found[valid].std()) == pytest.approx(1, abs=1e-2)
     assert (found[~valid] == 0).all()
     assert (standardised(rewards, torch.zeros_like(valid)) == 0).all()
+
+
+def steps_of(episode_steps, terminated=None, valid=None):
+    """A trajectory of one agent in one replica, with these flags."""
+    *_, trajectory, _ = setup()
+    ages, share = torch.tensor(episode_steps)[None, None], Share(1, 1)
+    none, every = [False] * len(episode_steps), [True] * len(episode_steps)
+    ended, counts = (torch.tensor(flags)[None, None] for flags in (terminated or none, valid or every))
+    return replace(trajectory, episode_steps=ages, terminated=ended, valid=counts, share=share)
+
+
+def test_the_way_gone_is_the_place_along_it_but_for_where_an_episode_begins():
+    """For L steps: sum of g^t (1 - g) P(s_t+1) + g^L P(s_L) = P(s_0) + sum of g^t (P(s_t+1) - P(s_t))."""
+    gamma, steps = 0.9, 12
+    along = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 1, 1 + steps)))
+    gone = way_gone(along, steps_of([*range(5, 5 + steps)]))
+    discounts = gamma ** torch.arange(steps)
+    places = (1 - gamma) * (discounts * along[0, 0, 1:]).sum() + gamma**steps * along[0, 0, -1]
+    assert float(along[0, 0, 0] + (discounts * gone[0, 0]).sum()) == pytest.approx(float(places))
+
+
+def test_no_way_is_gone_where_an_episode_begins_and_back_where_one_is_terminated():
+    along = torch.tensor([[[1.0, 2.0, 4.0, 7.0, 0.5, 1.5]]])
+    timed_out = way_gone(along, steps_of([6, 7, 8, 0, 1]))
+    assert timed_out[0, 0].tolist() == [1.0, 2.0, 3.0, 0.0, 1.0]
+    terminated = way_gone(along, steps_of([6, 7, 8, 0, 1], [False, False, True, False, False]))
+    assert terminated[0, 0].tolist() == [1.0, 2.0, 3.0 - 6.5, 0.0, 1.0]
+
+
+def test_no_way_is_gone_where_it_is_not_known():
+    along = torch.tensor([[[math.nan, 2.0, 4.0, math.nan, math.nan]]])
+    gone = way_gone(along, steps_of([3, 4, 5, 6], valid=[True, True, False, False]))
+    assert gone[0, 0].tolist() == [0.0, 2.0, 0.0, 0.0]
+
+
+def test_rewards_and_the_way_gone_are_on_one_scale():
+    rng = np.random.default_rng(1)
+    worth, along = (torch.from_numpy(rng.normal(3, 5, (1, 1, steps))) for steps in (8, 9))
+    trajectory = steps_of([*range(2, 10)])
+    told = scaled_rewards(Rewards(0.0, 8, worth, along), trajectory, 0.9)
+    deviation = float((worth + along[..., 1:]).std()) + 1e-8
+    expected = 0.1 * (worth - worth.mean()) / deviation + along.diff(dim=-1) / deviation
+    torch.testing.assert_close(told, expected)
+    alone = scaled_rewards(Rewards(0.0, 8, worth), trajectory, 0.9)
+    torch.testing.assert_close(alone, per_step(standardised(worth, trajectory.valid), 0.9))
+
+
+def test_a_single_valid_step_is_worth_nothing():
+    trajectory = steps_of([4, 5], valid=[True, False])
+    rewards = Rewards(0.0, 1, torch.tensor([[[7.0, 0.0]]]), torch.tensor([[[1.0, 2.0, math.nan]]]))
+    assert (scaled_rewards(rewards, trajectory, 0.9) == 0).all()
