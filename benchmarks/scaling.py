@@ -161,7 +161,7 @@ def train(asked: Path) -> None:
     import torch.distributed as dist
 
     import kmyriad
-    from kmyriad.envs.world_engine import WorldEngine
+    from kmyriad.engines.world_engine import WorldEngine
 
     told, spent = json.loads(asked.read_text()), {"communication": 0.0, "physics": 0.0}
 

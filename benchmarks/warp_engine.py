@@ -20,8 +20,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 import torch
 
-from kmyriad.envs.engine import Engine
-from kmyriad.envs.engines import make_engine
+from kmyriad.engines.engine import Engine
+from kmyriad.engines.make import make_engine
 
 WORLDS = ("ant-empty", "ant-maze", "ant-pyramid", "ant-cave")
 CONES = ("pyramidal", "elliptic")

@@ -24,8 +24,8 @@ from kmyriad.config import (
     even_split,
     with_settings,
 )
+from kmyriad.engines.source import own_horizon
 from kmyriad.envs import WORLDS, short_name
-from kmyriad.envs.source import own_horizon
 from kmyriad.errors import UsageError, nearest_name
 
 PAPER_LEARNING_RATES = {1: 2e-4, 10: 2e-4, 50: 5e-4}

@@ -17,6 +17,7 @@ ROOMS = [
     "checks",
     "torchrun",
     "envs",
+    "engines",
     "config",
     "presets",
     "processes",

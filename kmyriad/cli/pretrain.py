@@ -5,7 +5,7 @@ from typing import Any, Literal, cast
 
 from kmyriad.cli.settings import Options, flag, parse, parse_blocks, show
 from kmyriad.config import RULES, PretrainConfig, with_settings
-from kmyriad.envs.source import find_source
+from kmyriad.engines.source import find_source
 from kmyriad.presets import METHODS, PRESETS, method_of, rule_of
 from kmyriad.presets import preset as preset_config
 

@@ -13,7 +13,7 @@ from scipy.stats import beta, t
 
 from kmyriad.checks import converted
 from kmyriad.config import TaskConfig
-from kmyriad.envs.engines import GoalPoint, resolved
+from kmyriad.engines.make import GoalPoint, resolved
 from kmyriad.errors import UsageError
 from kmyriad.evaluation.evaluate import stored_evaluation
 from kmyriad.population.population import Population

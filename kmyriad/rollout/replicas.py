@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from kmyriad.config import Rollouts
-from kmyriad.envs.engine import Engine, State
-from kmyriad.envs.engines import EngineName, GoalPoint, make_engine
+from kmyriad.engines.engine import Engine, State
+from kmyriad.engines.make import EngineName, GoalPoint, make_engine
 from kmyriad.envs.plane import Plane
 from kmyriad.envs.symmetry import SignedOrder, Symmetry, check_symmetry, group_of
 from kmyriad.envs.world import World

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kmyriad.config import Engine, JumpstartConfig
+from kmyriad.engines.make import GoalPoint
 from kmyriad.envs import WORLDS, short_name
-from kmyriad.envs.engines import GoalPoint
 from kmyriad.errors import UsageError
 from kmyriad.processes import Share, device_here
 from kmyriad.rollout.replicas import Replicas, make_replicas

@@ -9,7 +9,7 @@ from typing import Any
 
 from kmyriad.checks import shown
 from kmyriad.config import JumpstartConfig, PretrainConfig, file_name, settings_of
-from kmyriad.envs.source import find_source
+from kmyriad.engines.source import find_source
 from kmyriad.errors import UsageError, nearest_name
 from kmyriad.rollout.task import task_of
 from kmyriad.runs.files import check_name, os_errors, read_file

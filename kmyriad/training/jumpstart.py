@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from kmyriad.config import JumpstartConfig, PretrainConfig, even_split, with_settings
+from kmyriad.engines.source import find_source
 from kmyriad.envs import short_name
-from kmyriad.envs.source import find_source
 from kmyriad.errors import UsageError
 from kmyriad.evaluation.selection import Ranking, named_goal, rank_agents, ranking_as_json
 from kmyriad.population.distributions import action_spec

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 
 from kmyriad.config import Engine, Rollouts
-from kmyriad.envs.engines import CONSTRAINTS, CONTACTS
+from kmyriad.engines.make import CONSTRAINTS, CONTACTS
 from kmyriad.errors import UsageError
 from kmyriad.processes import ranks
 

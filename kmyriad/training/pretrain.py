@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kmyriad.config import ActorCritic, PretrainConfig, UpdateRule, WorldConfig, rule_name, with_settings
-from kmyriad.envs.source import GIVEN, name_of
+from kmyriad.engines.source import GIVEN, name_of
 from kmyriad.errors import UsageError
 from kmyriad.objective.rewards import Objective, rewards_of, slide
 from kmyriad.population.codes import codes_of

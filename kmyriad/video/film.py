@@ -14,9 +14,9 @@ from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
 from kmyriad.config import JumpstartConfig, PretrainConfig, TaskConfig
+from kmyriad.engines.engine import Engine
+from kmyriad.engines.make import GoalPoint
 from kmyriad.envs import short_name
-from kmyriad.envs.engine import Engine
-from kmyriad.envs.engines import GoalPoint
 from kmyriad.envs.rendering import fixed_view
 from kmyriad.envs.scene import Box, SceneRenderer, view_of
 from kmyriad.envs.vector_env import WorldVectorEnv

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from kmyriad.config import Rollouts
+from kmyriad.engines.make import GoalPoint
 from kmyriad.envs import WORLDS
-from kmyriad.envs.engines import GoalPoint
 from kmyriad.envs.symmetry import SignedOrder, Symmetry
 from kmyriad.errors import UsageError
 from kmyriad.population.distributions import action_spec

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from kmyriad.envs.engines import GoalPoint, make_engine
-from kmyriad.envs.simulator_engine import SimulatorEngine
+from kmyriad.engines.make import GoalPoint, make_engine
+from kmyriad.engines.simulator_engine import SimulatorEngine
 from kmyriad.errors import TrainingStoppedError, UsageError
 from kmyriad.population.distributions import action_spec
 from tests.far_device import FAR, FarDevice

@@ -6,11 +6,11 @@ import torch
 
 import kmyriad as km
 from kmyriad.cli import main
-from kmyriad.envs.engines import GoalPoint, make_engine
+from kmyriad.engines.make import GoalPoint, make_engine
 
 pytest.importorskip("mjlab", reason="mjlab has an environment of its own: make test-mjlab")
 
-from kmyriad.envs.simulator_engine import SimulatorEngine
+from kmyriad.engines.simulator_engine import SimulatorEngine
 from tests.simulators import mjlab_envs
 
 pytestmark = [pytest.mark.mjlab, pytest.mark.filterwarnings("default")]

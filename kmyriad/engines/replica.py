@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, flatten, flatten_space
 from numpy.typing import NDArray
 
+from kmyriad.engines.features import Seen, Term, data_of, find_simulator, merged, read_terms
 from kmyriad.envs.arrays import Array, like, namespace_of
-from kmyriad.envs.features import Seen, Term, data_of, find_simulator, merged, read_terms
 from kmyriad.envs.vector_env import DIVERGED_WARNINGS
 from kmyriad.errors import UsageError
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kmyriad.envs.engine import Outcome, State
+from kmyriad.engines.engine import Outcome, State
 from kmyriad.envs.plane import features_of_world, plane_of_world, xy_of
 from kmyriad.envs.vector_env import SimulatorState, WorldVectorEnv
 from kmyriad.envs.world import World, world_spaces

@@ -12,7 +12,7 @@ import torch
 
 import kmyriad as km
 from kmyriad.cli import main
-from kmyriad.envs.engines import CONSTRAINTS, CONTACTS, GoalPoint, make_engine
+from kmyriad.engines.make import CONSTRAINTS, CONTACTS, GoalPoint, make_engine
 from kmyriad.envs.make import make_world
 from kmyriad.training.memory import WARP_REPLICA
 from tests.far_device import FAR, FarDevice, FarTensor
@@ -156,7 +156,7 @@ def test_a_replica_does_the_same_whoever_is_beside_it():
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_on_a_device_the_host_waits_for_noise_alone(noise, monkeypatch):
     """The physics stay where they are, and everything around them is on a device that cannot be looked into."""
-    from kmyriad.envs import warp_engine
+    from kmyriad.engines import warp_engine
 
     class FarPhysics(warp_engine.WarpPhysics):
         def __init__(self, model, count, decimation, device):
@@ -250,7 +250,7 @@ def test_a_replica_that_breaks_is_set_apart_until_its_episode_ends():
 @pytest.mark.warp
 def test_contacts_that_found_no_room_break_a_replica(monkeypatch):
     """It then leaves constraints out: robots sink into the ground."""
-    from kmyriad.envs import warp_engine
+    from kmyriad.engines import warp_engine
 
     monkeypatch.setattr(warp_engine, "CONSTRAINTS", 10)
     engine = make("ant-empty", cone="elliptic")

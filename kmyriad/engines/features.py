@@ -24,8 +24,8 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, flatdim, flatten_space
 from numpy.typing import NDArray
 
+from kmyriad.engines.source import GIVEN, find_function
 from kmyriad.envs.plane import Feature
-from kmyriad.envs.source import GIVEN, find_function
 from kmyriad.errors import UsageError, first_line, nearest_name
 
 Kind = Literal["observation", "info", "qpos", "qvel", "body", "site", "function"]

@@ -13,11 +13,11 @@ from gymnasium.spaces import flatten
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from kmyriad.envs.engine import Outcome, State
-from kmyriad.envs.features import Seen, Term, columns_of, parse_terms
+from kmyriad.engines.engine import Outcome, State
+from kmyriad.engines.features import Seen, Term, columns_of, parse_terms
+from kmyriad.engines.replica import Goal, action_of, flat_space
+from kmyriad.engines.source import find_function
 from kmyriad.envs.plane import plane_of_features, xy_of
-from kmyriad.envs.replica import Goal, action_of, flat_space
-from kmyriad.envs.source import find_function
 from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.vector_env import WorldVectorEnv
 from kmyriad.envs.world import World

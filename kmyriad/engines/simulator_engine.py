@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kmyriad.envs.engine import Outcome, State
-from kmyriad.envs.features import AXES, CELL, Seen, Term, columns_of, parse_terms
-from kmyriad.envs.gym_engine import LARGEST_SEED
+from kmyriad.engines.engine import Outcome, State
+from kmyriad.engines.features import AXES, CELL, Seen, Term, columns_of, parse_terms
+from kmyriad.engines.gym_engine import LARGEST_SEED
+from kmyriad.engines.replica import Goal
 from kmyriad.envs.plane import Feature, plane_of_features, xy_of
-from kmyriad.envs.replica import Goal
 from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.vector_env import WorldVectorEnv
 from kmyriad.envs.world import World

@@ -20,11 +20,9 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from numpy.typing import NDArray
 
-from kmyriad.envs.engine import Outcome, State
-from kmyriad.envs.features import STILL, Seen, Term, columns_of, parse_terms, read_terms, root_terms
-from kmyriad.envs.mujoco_warnings import silenced
-from kmyriad.envs.plane import plane_of_features, xy_of
-from kmyriad.envs.replica import (
+from kmyriad.engines.engine import Outcome, State
+from kmyriad.engines.features import STILL, Seen, Term, columns_of, parse_terms, read_terms, root_terms
+from kmyriad.engines.replica import (
     BROKEN,
     DONE,
     NOT_TOLD,
@@ -38,6 +36,8 @@ from kmyriad.envs.replica import (
     action_size,
     flat_space,
 )
+from kmyriad.envs.mujoco_warnings import silenced
+from kmyriad.envs.plane import plane_of_features, xy_of
 from kmyriad.envs.symmetry import Symmetry
 from kmyriad.envs.vector_env import WorldVectorEnv
 from kmyriad.envs.world import World

@@ -21,8 +21,8 @@ import warp as wp
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from kmyriad.envs.engine import Outcome, State
-from kmyriad.envs.engines import CONSTRAINTS, CONTACTS
+from kmyriad.engines.engine import Outcome, State
+from kmyriad.engines.make import CONSTRAINTS, CONTACTS
 from kmyriad.envs.goal import distance_to_goals, parse_goals
 from kmyriad.envs.plane import features_of_world, plane_of_world, xy_of
 from kmyriad.envs.vector_env import WorldVectorEnv

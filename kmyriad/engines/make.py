@@ -10,18 +10,18 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from kmyriad.engines.engine import Engine
+from kmyriad.engines.gym_engine import GymEngine, Spread, probe
+from kmyriad.engines.replica import Goal
+from kmyriad.engines.source import Source, find_source
+from kmyriad.engines.vector_engine import VectorEngine
+from kmyriad.engines.world_engine import WorldEngine
 from kmyriad.envs import WORLDS, short_name
-from kmyriad.envs.engine import Engine
-from kmyriad.envs.gym_engine import GymEngine, Spread, probe
 from kmyriad.envs.make import make_vector_env, make_world
 from kmyriad.envs.mujoco_warnings import silenced
 from kmyriad.envs.plane import Feature
-from kmyriad.envs.replica import Goal
-from kmyriad.envs.source import Source, find_source
-from kmyriad.envs.vector_engine import VectorEngine
 from kmyriad.envs.vector_env import WorldVectorEnv
 from kmyriad.envs.world import World
-from kmyriad.envs.world_engine import WorldEngine
 from kmyriad.errors import UsageError, first_line, nearest_name, need
 
 EngineName = Literal["auto", "serial", "processes", "vector", "warp"]
@@ -127,7 +127,7 @@ def _of_warp(
 ) -> Engine:
     """One of our worlds, or what a function makes that is a `World`."""
     need("engine warp", "warp", "warp", "mujoco_warp")
-    from kmyriad.envs.warp_engine import WarpEngine  # late: it takes seconds, and torch
+    from kmyriad.engines.warp_engine import WarpEngine  # late: it takes seconds, and torch
 
     name = short_name(env)
     if name in WORLDS:
@@ -220,7 +220,7 @@ def _of_simulator(
     env: str, made: Any, count: int, features: Sequence[str], goal: GoalPoint | None, numbers: NDArray[np.int64]
 ) -> Engine:
     """Mjlab's environments and Isaac Lab's, which are vector environments of their own kind."""
-    from kmyriad.envs.simulator_engine import SimulatorEngine, is_simulator  # late: it takes torch
+    from kmyriad.engines.simulator_engine import SimulatorEngine, is_simulator  # late: it takes torch
 
     if not is_simulator(made):
         raise UsageError(f"{env} takes num_envs and makes no vector environment but {type(made).__name__}; mend it")

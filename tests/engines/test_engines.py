@@ -15,12 +15,12 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import kmyriad as km
-from kmyriad.envs import gym_engine
-from kmyriad.envs.engines import GoalPoint, make_engine
-from kmyriad.envs.gym_engine import Chunk, GymEngine, episode_seed
-from kmyriad.envs.replica import action_of
-from kmyriad.envs.source import find_source, name_of
-from kmyriad.envs.vector_engine import VectorEngine
+from kmyriad.engines import gym_engine
+from kmyriad.engines.gym_engine import Chunk, GymEngine, episode_seed
+from kmyriad.engines.make import GoalPoint, make_engine
+from kmyriad.engines.replica import action_of
+from kmyriad.engines.source import find_source, name_of
+from kmyriad.engines.vector_engine import VectorEngine
 from kmyriad.errors import TrainingStoppedError, UsageError
 from kmyriad.population.distributions import action_spec
 from tests import walk_env
@@ -169,7 +169,7 @@ def height_and_speed(observation, info):
 
 def test_features_may_be_a_function():
     run_features = (name_of(height_and_speed),)
-    assert run_features == ("tests.envs.test_engines:height_and_speed",)
+    assert run_features == ("tests.engines.test_engines:height_and_speed",)
     engine = make_engine("HalfCheetah-v5", 2, horizon=10, features=run_features, engine="serial")
     engine.start(0)
     outcome = engine.step(np.ones((2, 6), np.float32), NO_LIMIT)
@@ -275,12 +275,12 @@ def test_actions_of_any_kind_are_taken(space):
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        ("tests.envs.test_engines:odd_images", "is an image, and policies here see vectors"),
-        ("tests.envs.test_engines:odd_images_in_a_dict", "is an image"),
-        ("tests.envs.test_engines:odd_text", "has no fixed number of values"),
-        ("tests.envs.test_engines:nothing", "has no function 'nothing', and registers no such id"),
-        ("tests.envs.test_engines:SPACES", "is no function that makes an environment, but module"),
-        ("tests.envs.test_engines:actions_for", "cannot be made: TypeError"),
+        ("tests.engines.test_engines:odd_images", "is an image, and policies here see vectors"),
+        ("tests.engines.test_engines:odd_images_in_a_dict", "is an image"),
+        ("tests.engines.test_engines:odd_text", "has no fixed number of values"),
+        ("tests.engines.test_engines:nothing", "has no function 'nothing', and registers no such id"),
+        ("tests.engines.test_engines:SPACES", "is no function that makes an environment, but module"),
+        ("tests.engines.test_engines:actions_for", "cannot be made: TypeError"),
         ("tests.nowhere:thing", "module 'tests.nowhere' cannot be imported: ModuleNotFoundError"),
         ("math:pi", "is no function"),
         ("given:lost", "was an object given in Python and cannot be made from its name here"),
