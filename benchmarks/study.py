@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from experiments import Curve, iterations_of, side_by_side, train_one
+from learners import LEARNERS, learn_by
 from rich.console import Console
 from rich.table import Table
 
@@ -73,6 +74,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "actor 512-256-256": {"trunk_hidden": (512, 256), "agent_hidden": 256},
     "critic 128-128": {"critic_hidden": (128, 128)},
     "critic 256-256": {"critic_hidden": (256, 256)},
+    "critic at a rate of its own, 0.001": {"critic_learning_rate": 1e-3},
+    "critic learns first, 4 epochs": {"critic_epochs": 4, "critic_learning_rate": 1e-3},
 }
 """What differs from the defaults, by the name it has in the table."""
 
@@ -84,6 +87,9 @@ POOLS: dict[str, dict[str, Any]] = {
     "pool of two horizons": {"pool_horizons": 2.0},
 }
 """What no setting gives; `OtherPool` does."""
+
+OTHERS = POOLS | {name: {"learner": name} for name in LEARNERS}
+"""All that no setting gives."""
 
 
 def main() -> None:
@@ -97,28 +103,32 @@ def main() -> None:
         "--only",
         nargs="*",
         metavar="NAME",
-        choices=[*VARIANTS, *POOLS],
+        choices=[*VARIANTS, *OTHERS],
         help="some of the variants; those of z and of std's upper bound are for Ants",
     )
     parser.add_argument("--agents", type=int, default=10, help="agents (default: %(default)s)")
     parser.add_argument(
         "--preset", default="quick", choices=PRESETS, help="settings to start from (default: %(default)s)"
     )
+    parser.add_argument("--no-priors", action="store_true", help="leave out the symmetries that worlds declare")
     parser.add_argument("--horizon", type=int, help="control steps per episode (default: the preset's)")
     parser.add_argument("--processes", type=int, default=2, help="runs at a time, a core each (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("runs/study"), help="where runs are kept")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the table there")
     arguments = parser.parse_args()
-    names = arguments.only or [*VARIANTS, *POOLS]
+    names = arguments.only or [*VARIANTS, *OTHERS]
     base = preset(arguments.preset, arguments.env, arguments.agents)
     horizon = arguments.horizon or base.world.horizon
     group = f"{arguments.env}-{arguments.preset}-{arguments.agents}-{horizon}-{arguments.steps}"
+    common: dict[str, Any] = {"env": arguments.env, "preset": arguments.preset, "agents": arguments.agents}
+    if arguments.no_priors:
+        group, common = f"{group}-no-priors", common | {"priors": False}
     experiments = {}
     for name in names:
         for seed in range(arguments.seeds):
-            settings = {"env": arguments.env, "preset": arguments.preset, "agents": arguments.agents}
-            settings |= {"horizon": horizon, "seed": seed, "total_steps": arguments.steps, **VARIANTS.get(name, {})}
-            settings |= {"checkpoint_every": iterations_of(settings), **POOLS.get(name, {})}
+            settings = {"horizon": horizon, "seed": seed, "total_steps": arguments.steps}
+            settings = common | settings | VARIANTS.get(name, {})
+            settings |= {"checkpoint_every": iterations_of(settings), **OTHERS.get(name, {})}
             experiments[f"{group}/{re.sub(r'[^a-z0-9.]+', '-', name.lower())}-{seed}"] = settings
     curves = list(side_by_side(train_variant, experiments, arguments.folder, arguments.processes).values())
     rows = {name: curves[i * arguments.seeds : (i + 1) * arguments.seeds] for i, name in enumerate(names)}
@@ -129,8 +139,10 @@ def main() -> None:
 
 
 def train_variant(folder: Path, settings: dict[str, Any]) -> Curve:
-    """`train_one`, with the pool that `settings` ask for."""
+    """`train_one`, with the pool or the learner that `settings` ask for."""
     settings = dict(settings)
+    if "learner" in settings:
+        learn_by(settings.pop("learner"))
     pool = {name: settings.pop(name) for name in ("pool_horizons", "feature_scales") if name in settings}
     return train_one(folder, settings, OtherPool(**pool) if pool else rewards_of)
 

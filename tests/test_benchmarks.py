@@ -15,7 +15,9 @@ import torch
 import kmyriad
 from kmyriad.config import JumpstartConfig, PopulationConfig, PretrainConfig, with_settings
 from kmyriad.objective.rewards import novelty_rewards, rewards_of, slide
+from kmyriad.population.distributions import ActionSpec
 from kmyriad.rollout.collect import Segment, Visits
+from kmyriad.rollout.randomness import action_noise
 from kmyriad.runs.run import open_run
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -313,6 +315,42 @@ def test_studys_objective_is_what_the_run_is_trained_on(benchmark, tmp_path):
     assert curves[0] != curves[2]
 
 
+def test_a_categorical_critic_learns_the_mean_of_returns(benchmark):
+    """Of two agents, one of which sees returns of 2 and -1 alike often, the other always 3."""
+    critic = benchmark("learners").CategoricalCritic(2, 3, (16, 16), seed=1)
+    inputs = torch.randn(2, 400, 3, generator=torch.Generator().manual_seed(0))
+    returns = torch.full((2, 400), 3.0)
+    returns[0] = torch.where(torch.arange(400) % 2 == 0, 2.0, -1.0)
+    assert critic(inputs).abs().max() < 0.5, "it begins near 0"
+    torch.testing.assert_close(critic.aims(returns).sum(-1), torch.ones(2, 400))
+    adam = torch.optim.Adam(critic.parameters(), 0.01)
+    for _ in range(200):
+        adam.zero_grad()
+        critic.error(inputs, returns).mean().backward()
+        adam.step()
+    fresh = torch.randn(2, 400, 3, generator=torch.Generator().manual_seed(5))
+    torch.testing.assert_close(critic(fresh).mean(1), torch.tensor([0.5, 3.0]), atol=0.15, rtol=0)
+    assert torch.isfinite(critic.error(inputs, 100 * returns)).all(), "returns beyond all bins are in the last"
+
+
+def test_noise_is_held_for_some_steps(benchmark):
+    actions = ActionSpec(2, False, -torch.ones(2), torch.ones(2))
+    drawn, held = (
+        noise(7, 3, np.arange(4), 6, actions) for noise in (action_noise, benchmark("learners").held_noise(4))
+    )
+    torch.testing.assert_close(held, drawn[[0, 0, 0, 0, 4, 4]])
+
+
+@pytest.mark.parametrize("learner", ["categorical critic", "noise held for 2 steps"])
+def test_study_trains_with_learners_that_no_setting_gives(monkeypatch, benchmark, tmp_path, learner):
+    study, module = benchmark("study"), benchmark("learners")
+    for where, name, _ in module.LEARNERS.values():  # put back afterwards
+        monkeypatch.setattr(import_module(where), name, getattr(import_module(where), name))
+    plain = study.train_variant(tmp_path / "plain", TINY | {"checkpoint_every": 10})
+    other = study.train_variant(tmp_path / "other", TINY | {"checkpoint_every": 10, "learner": learner})
+    assert plain[-1]["last"]["entropy"] != other[-1]["last"]["entropy"]
+
+
 LAST = {"entropy": 1.0, "covered_cells": 2, "covered_cells_per_agent": [1, 2], "kl_between_agents": [0.5, 0.5]}
 
 
@@ -327,10 +365,10 @@ def test_studys_variants_are_settings_of_pretraining(benchmark, monkeypatch, tmp
     monkeypatch.setattr(study, "side_by_side", instead)
     monkeypatch.setattr(sys, "argv", ["study.py", "--seeds", "1", "--folder", str(tmp_path)])
     study.main()
-    assert len(asked) == len(study.VARIANTS) + len(study.POOLS)
+    assert len(asked) == len(study.VARIANTS) + len(study.OTHERS)
     for settings in asked.values():
-        pool = {name for of_pool in study.POOLS.values() for name in of_pool}
-        plain = {name: value for name, value in settings.items() if name not in (*pool, "preset")}
+        other = {name for of_other in study.OTHERS.values() for name in of_other}
+        plain = {name: value for name, value in settings.items() if name not in (*other, "preset")}
         config = with_settings(PretrainConfig(), plain)  # refuses what is no setting
         steps = config.run.checkpoint_every * config.rollouts.steps_per_iteration
         assert 0 <= steps - 250_000 < config.rollouts.steps_per_iteration, "one checkpoint, at the end"

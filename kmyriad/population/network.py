@@ -127,6 +127,10 @@ class Critic(MultiAgentNetwork):
     def forward(self, observations: Tensor) -> Tensor:
         return self.outputs(observations).squeeze(-1)
 
+    def error(self, observations: Tensor, returns: Tensor) -> Tensor:
+        """(m, n), what it is to make small: half the square of how far it is off the `returns` (m, n)."""
+        return 0.5 * (self(observations) - returns).square()
+
 
 def _uniform(shape: tuple[int, ...], inputs: int, generator: torch.Generator, gain: float = 1.0) -> Tensor:
     """PyTorch's own default for linear layers: uniform within 1/sqrt(inputs), here with a generator of its own."""

@@ -215,8 +215,8 @@ def _learn_values(
     steps, first_norm = 0, 0.0
     for _ in range(settings.critic_epochs):
         for part, counted in parts.drawn(settings.minibatches, rng):
-            error = (critic(inputs[:, part]) - returns[:, part]).square()
-            loss = (0.5 * error * weights[:, part]).sum() / counted
+            error = critic.error(inputs[:, part], returns[:, part])
+            loss = (error * weights[:, part]).sum() / counted
             norm = _descend(loss, [*critic.parameters()], optimizer, settings.max_grad_norm)
             if not math.isfinite(norm):
                 return UpdateReport(norm, steps, 0.0, 1.0)
@@ -261,22 +261,22 @@ def _evaluate(
 def _loss(
     population: Population, critic: Critic, batch: _Batch, counted: Tensor, settings: ActorCritic, critic_only: bool
 ) -> tuple[Tensor, Tensor]:
-    """(the clipped policy loss plus half the critic's squared error, the detached log-ratios (m, B)).
+    """(the clipped policy loss plus the critic's error, the detached log-ratios (m, B)).
 
     Without that error where the critic learns by itself. Both are means over the `counted` steps of all processes.
     """
     error = torch.zeros_like(batch.returns)
     if not settings.critic_epochs:
-        error = (critic(batch.observations) - batch.returns).square()
+        error = critic.error(batch.observations, batch.returns)
     if critic_only:
-        return (0.5 * error * batch.weights).sum() / counted, torch.zeros_like(batch.weights)
+        return (error * batch.weights).sum() / counted, torch.zeros_like(batch.weights)
     policy = population.policy(batch.observations)
     log_ratio = policy.log_prob(batch.actions) - batch.log_probs
     ratio, clip = log_ratio.exp(), settings.clip_range
     gain = torch.min(ratio * batch.advantages, ratio.clamp(1 - clip, 1 + clip) * batch.advantages)
     if settings.entropy_coef:
         gain = gain + settings.entropy_coef * policy.entropy()
-    return ((0.5 * error - gain) * batch.weights).sum() / counted, log_ratio.detach()
+    return ((error - gain) * batch.weights).sum() / counted, log_ratio.detach()
 
 
 def _steer_rate(optimizer: torch.optim.Optimizer, kl: float, target: float) -> None:
