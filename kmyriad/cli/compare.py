@@ -38,8 +38,8 @@ JUMPSTARTS = {
 class Command:
     """Compare runs: means and 95 % intervals (Student t) over seeds, and differences paired by seed.
 
-    Pretraining runs are grouped by environment, update rule and number of agents, jump-starts by environment and init.
-    Jump-starts to several goals are averaged within a seed first.
+    Pretraining runs are grouped by environment, update rule, number of agents and what these were told of the robot,
+    jump-starts by environment and init. Jump-starts to several goals are averaged within a seed first.
     """
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN RUN ...")]

@@ -77,6 +77,8 @@ def sentences(facts: dict[str, Any]) -> list[str]:
         f"Entropy of {' '.join(facts['features'])}: {facts['entropy']:.2f} nats"
         + ("." if one_agent else f" together, {facts['entropy_per_agent_mean']:.2f} per agent on average."),
     ]
+    if facts.get("priors"):
+        told.insert(1, f"Priors: agents see the world in its symmetries ({', '.join(facts['priors'])}).")
     if one_agent:
         told.append("There is no KL between agents: there is only one.")
     elif "kl_between_agents" in facts:

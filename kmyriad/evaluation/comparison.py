@@ -54,7 +54,7 @@ class Group:
     @property
     def label(self) -> str:
         """For people: what tells it from other groups of the same world."""
-        return ", ".join(_words(key, value) for key, value in self.name.items() if key != "env")
+        return _joined({key: value for key, value in self.name.items() if key != "env"})
 
     @property
     def seeds(self) -> list[int]:
@@ -141,7 +141,7 @@ def compare(
     evaluation_of: Callable[[Run], Evaluation] = current_evaluation,
     by: Sequence[str] = (),
 ) -> Comparison:
-    """Pretraining runs by environment, update rule and number of agents; jump-starts by environment and init.
+    """Pretraining runs by environment, update rule, number of agents and priors; jump-starts by environment and init.
 
     Runs that differ in a setting named in `by` are in different groups too. Of a jump-start, settings that it does not
     have itself are those of the run it started from.
@@ -156,6 +156,12 @@ def compare(
     pretraining, jumpstarts = (
         [run for run in opened if (run.command == "jumpstart") is is_jumpstart] for is_jumpstart in (False, True)
     )
+
+    def look(run: Run) -> tuple[Values, str]:
+        evaluation = evaluation_of(run)
+        return pretraining_values(evaluation), priors_of(evaluation)
+
+    told = {run.path: look(run) for run in pretraining}
     return Comparison(
         _grouped(
             pretraining,
@@ -163,9 +169,10 @@ def compare(
                 "env": world_name(run),
                 "update": run.pretraining.rule,
                 "agents": run.pretraining.population.agents,
+                "priors": told[run.path][1],
                 **_asked(run, by),
             },
-            lambda run: pretraining_values(evaluation_of(run)),
+            lambda run: told[run.path][0],
             ("env_steps", "episodes"),
         ),
         _grouped(
@@ -190,6 +197,12 @@ def pretraining_values(evaluation: Evaluation) -> Values:
         "env_steps": measures["env_steps"],
         "episodes": agents * episodes,
     }
+
+
+def priors_of(evaluation: Evaluation) -> str:
+    """What agents were told of the robot: names of its symmetries, `none`, or nothing where it was not written down."""
+    names = evaluation.measures.get("priors")
+    return "" if names is None else ", ".join(names) or "none"
 
 
 def jumpstart_values(run: Run | str | Path) -> Values:
@@ -222,8 +235,7 @@ def labels_of(groups: Sequence[Group]) -> list[str]:
     keys = {key for group in groups for key in group.name if key != "env"}
     telling = {key for key in keys if len({str(group.name.get(key)) for group in groups}) > 1}
     return [
-        ", ".join(_words(key, value) for key, value in group.name.items() if key in telling) or group.label
-        for group in groups
+        _joined({key: value for key, value in group.name.items() if key in telling}) or group.label for group in groups
     ]
 
 
@@ -235,9 +247,15 @@ def steps_before_learning(run: Run) -> tuple[float, float]:
     return selected, selected + config.start.critic_warm_up * per_iteration
 
 
+def _joined(name: Mapping[str, Any]) -> str:
+    return ", ".join(filter(None, (_words(key, value) for key, value in name.items())))
+
+
 def _words(key: str, value: Any) -> str:
     if key == "agents":
         return "1 agent" if value == 1 else f"{value} agents"
+    if key == "priors":
+        return "no priors" if value == "none" else value and f"told of {value}"
     return WORDS[key].get(value, str(value)) if key in WORDS else f"{key.replace('_', ' ')} {value}"
 
 

@@ -38,8 +38,8 @@ class Evaluation:
     visits: Visits
     """(m, p, T, ...), whole episodes from their start."""
     measures: dict[str, Any]
-    """What `evaluation.measure` tells, `kl_pairs` of `evaluation.pairs_of_agents` where there are any, and the
-    iteration and env_steps of the checkpoint that was looked at."""
+    """What `evaluation.measure` tells, `kl_pairs` of `evaluation.pairs_of_agents` where there are any, the iteration
+    and env_steps of the checkpoint that was looked at, and `priors`, names of the symmetries that agents see."""
 
 
 def evaluate(
@@ -66,6 +66,7 @@ def evaluate(
     measures = {name: facts[name] for name in ("iteration", "env_steps")}
     measures |= {"seed": seed, "features": [*replicas.features], "cell": [*replicas.cell]}
     measures["cell_words"] = replicas.plane.cell_words
+    measures["priors"] = [] if population.frames is None else replicas.symmetry_names
     measures |= measure(visits, replicas.cell, seed, world.feature_scale)
     pairs = pairs_of_agents(scaled_visits(visits, world.feature_scale)[0], generator(seed, 1))
     if pairs is not None:
@@ -124,8 +125,8 @@ def _is_measure(name: str, value: Any, agents: int) -> bool:
         return isinstance(value, list) and len(value) == 2 and all(is_number(side) and side > 0 for side in value)
     if name == "cell_words":
         return isinstance(value, str)
-    if name == "features":
-        return isinstance(value, list) and all(isinstance(feature, str) for feature in value)
+    if name in ("features", "priors"):
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
     if name == "kl_pairs":
         rows = value if isinstance(value, list) else []
         return len(rows) == agents and all(_is_measure("row_per_agent", row, agents) for row in rows)

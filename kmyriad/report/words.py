@@ -38,6 +38,7 @@ def pretraining_summary(
     measures = measures or {}
     sentences = [
         _pretraining(config, rows),
+        _priors(measures),
         _entropy(rows),
         _coverage(measures, episodes, plane),
         _difference(measures),
@@ -72,6 +73,11 @@ def _pretraining(config: PretrainConfig, rows: Sequence[dict[str, Any]]) -> str:
     agents = config.population.agents
     who = "One agent" if agents == 1 else f"{agents} agents"
     return f"{who} explored without reward: {describe(config.world.env)}{_amount_of_training(config, rows)}."
+
+
+def _priors(measures: dict[str, Any]) -> str:
+    names = measures.get("priors")
+    return f"Agents were told of the robot that it is symmetric: {', '.join(names)}." if names else ""
 
 
 def _amount_of_training(config: PretrainConfig | JumpstartConfig, rows: Sequence[dict[str, Any]]) -> str:

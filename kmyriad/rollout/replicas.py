@@ -105,6 +105,11 @@ class Replicas:
             check_symmetry(symmetry, self.observation_size, int(np.prod(self.action_space.shape)))
         return tuple(one for one in self.engine.symmetries if one.observation.of(columns) is not None)
 
+    @property
+    def symmetry_names(self) -> list[str]:
+        """What the environment calls them."""
+        return [symmetry.name or "unnamed" for symmetry in self.symmetries]
+
     def views(self) -> tuple[list[Symmetry], list[SignedOrder]]:
         """(all views of the world that its symmetries give, what becomes of the features in each); perhaps none."""
         group, columns = group_of(self.symmetries), self.engine.columns or ()

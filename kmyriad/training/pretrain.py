@@ -129,7 +129,7 @@ def _train(
             if resume:
                 go_on(config, run, state, replicas if rollouts.are_segments else None)
             if state.population.frames is not None:
-                names = ", ".join(symmetry.name or "unnamed" for symmetry in replicas.symmetries)
+                names = ", ".join(replicas.symmetry_names)
                 say(f"priors: agents see the world in its symmetries ({names}); --no-priors leaves them out")
             with Logger(run, config, replicas, state) as logger:
                 algorithm_1(config, objective, replicas, state, logger)

@@ -12,7 +12,9 @@ from scipy.special import digamma
 import kmyriad
 from kmyriad.cli import main
 from kmyriad.config import JumpstartConfig, PretrainConfig, with_settings
+from kmyriad.evaluation.comparison import labels_of
 from kmyriad.evaluation.evaluate import current_evaluation, evaluate, play, stored_evaluation, world_of
+from kmyriad.report.section import section_of
 from kmyriad.runs.checkpoints import checkpoint_path
 from kmyriad.runs.run import create_run, open_run
 from kmyriad.runs.tensor_file import read_tensor_file, write_tensor_file
@@ -110,6 +112,23 @@ def test_one_agent_has_no_kl(tmp_path, capsys):
     assert "kl_pairs" not in facts
     assert facts["covered_cells"] == facts["covered_cells_per_agent"][0]
     assert "There is no KL between agents: there is only one." in capsys.readouterr().out
+
+
+def test_what_agents_were_told_of_the_robot_is_named(tmp_path, capsys):
+    """By the command, on the page, and in what runs are compared by."""
+    runs = [
+        kmyriad.pretrain("ant-empty", agents=2, out=tmp_path / name, priors=priors, **TINY)
+        for name, priors in (("told", True), ("untold", False))
+    ]
+    mirrors = ["mirror of x", "mirror of y"]
+    assert [evaluated(run)["priors"] for run in runs] == [mirrors, []]
+    shown = capsys.readouterr().out
+    assert shown.count("Priors: agents see the world in its symmetries (mirror of x, mirror of y).") == 1
+    told = "Agents were told of the robot that it is symmetric: mirror of x, mirror of y."
+    assert [told in section_of(run, 4)["summary"] for run in runs] == [True, False]
+    groups = kmyriad.compare(runs).pretraining
+    assert [group.name["priors"] for group in groups] == ["none", "mirror of x, mirror of y"]
+    assert labels_of(groups) == ["no priors", "told of mirror of x, mirror of y"]
 
 
 def test_other_peoples_environments_are_covered_in_their_features(tmp_path, capsys):
