@@ -308,6 +308,8 @@ class StartConfig:
     """Environment steps that selecting may take at most; none lets it grow with agents and horizon."""
     critic_warm_up: Annotated[int, Between(0, 10_000_000)] = 8
     """Warm-up: iterations at the start in which only the critic learns."""
+    pace: Annotated[float, Between(1e-6, 1.0)] | None = 1.0
+    """What 1 - gamma and desired_kl are multiplied by; none: 200 / horizon, at most 1, where there is a goal."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -364,7 +366,10 @@ FINE_TUNING = ActorCritic(
     critic_epochs=16,
     critic_lambda=0.95,
 )
-"""What a policy that can already do something is trained on with."""
+"""What a policy that can already do something is trained on with, in episodes of 200 steps: see `pace`."""
+
+PACED_FOR = 200
+"""Steps of the episodes that gamma and desired_kl were chosen with."""
 
 
 @dataclass(frozen=True)
@@ -393,6 +398,19 @@ class JumpstartConfig:
         if self.task.horizon is None:
             raise UsageError("the horizon is the source's, which has not been read yet; give horizon")
         return _rollouts(self.start.top, self.run, self.task.horizon, about=200)
+
+    @property
+    def paced_update(self) -> ActorCritic:
+        """`update` at the pace asked for: how far it looks ahead, and how far policies move in an iteration."""
+        pace = self.start.pace
+        if pace is None:
+            pace = min(1.0, PACED_FOR / self.rollouts.horizon) if self.task.goal else 1.0
+        if pace == 1.0:
+            return self.update
+        kl = self.update.desired_kl
+        return dataclasses.replace(
+            self.update, gamma=1 - (1 - self.update.gamma) * pace, desired_kl=None if kl is None else kl * pace
+        )
 
     @property
     def stops_at_goal(self) -> bool:

@@ -309,7 +309,13 @@ def other_value(block, name):
         "goal": (1.5, -2.0),
     }
     special |= {"env_settings": {"size": 3, "map": ["101"]}, "std_range": (0.02, 1.5), "lr_milestones": (3, 9)}
-    special |= {"critic_hidden": (7, 9), "objective_function": "mine.function", "wandb": "project", "device": "cuda:1"}
+    special |= {
+        "pace": 0.5,
+        "critic_hidden": (7, 9),
+        "objective_function": "mine.function",
+        "wandb": "project",
+        "device": "cuda:1",
+    }
     return special[name] if name in special else not getattr(block(), name)
 
 
@@ -432,6 +438,31 @@ def test_presets_of_jumpstarts_are_valid(name, init):
     config = jumpstart_preset(name, init)
     assert config.start.init == init
     assert config_from_json(config.as_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "gamma", "kl"),
+    [
+        ({}, 0.99, 0.03),  # what they were chosen with
+        ({"horizon": 50}, 0.99, 0.03),
+        ({"horizon": 1000}, 0.998, 0.006),
+        ({"horizon": 1000, "gamma": 0.9, "desired_kl": None}, 0.98, None),
+        ({"horizon": 1000, "pace": 1.0}, 0.99, 0.03),
+        ({"pace": 0.1}, 0.999, 0.003),
+        ({"horizon": 1000, "goal": ()}, 0.99, 0.03),  # the environment's own reward comes with no way to a goal
+    ],
+)
+def test_jumpstarts_to_a_goal_go_at_a_pace_that_fits_their_horizon(settings, gamma, kl):
+    config = with_settings(jumpstart_preset("quick", "best"), {"goal": (1, 2), "horizon": 200} | settings)
+    assert config.paced_update.gamma == pytest.approx(gamma, abs=1e-12)
+    assert config.paced_update.desired_kl == (None if kl is None else pytest.approx(kl))
+    same = {"gamma": config.update.gamma, "desired_kl": config.update.desired_kl}
+    assert dataclasses.replace(config.paced_update, **same) == config.update
+
+
+def test_the_papers_jumpstarts_and_stored_ones_keep_their_pace():
+    for stored in (with_settings(jumpstart_preset("paper", "best"), {"goal": (1, 2)}), JumpstartConfig()):
+        assert with_settings(stored, {"horizon": 1000}).paced_update == stored.update
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -147,7 +147,7 @@ def training_replicas(config: JumpstartConfig) -> Replicas:
 def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, logger: Logger | None = None) -> None:
     """Collect and improve, from the iteration after `state`'s until all environment steps are made."""
     assert state.critic is not None
-    seed, rollouts = config.run.seed, config.rollouts
+    seed, rollouts, rule = config.run.seed, config.rollouts, config.paced_update
     while state.env_steps < config.run.total_steps:
         started = time.perf_counter()
         state.iteration += 1
@@ -166,13 +166,13 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, logge
             state.critic,
             state.optimizer,
             failed_in_time(trajectory) if config.stops_at_goal else trajectory,
-            rewards if config.stops_at_goal else per_step(rewards, config.update.gamma),
-            config.update,
+            rewards if config.stops_at_goal else per_step(rewards, rule.gamma),
+            rule,
             generator(seed, state.iteration, SHUFFLING),
             critic_only=state.iteration <= config.start.critic_warm_up,
         )
         state.population.see(trajectory.observations, trajectory.valid)
-        state.average_in(config.update.averaged_iterations)
+        state.average_in(rule.averaged_iterations)
 
         # Write it down.
         state.count(outcomes.steps, good_gradient=math.isfinite(report.gradient_norm))

@@ -168,6 +168,17 @@ def test_training_gives_up_at_the_limit_of_episodes(runs, tmp_path):
     assert run.config.task.horizon == 40
 
 
+def test_a_run_is_trained_at_its_pace(runs, tmp_path):
+    """With a pace of a tenth as with gamma and KL that far along."""
+    settings = SMALL | {"goal": GOAL, "agent": 1, "total_steps": 2400, "selection_steps": 400}
+    paced = kmyriad.jumpstart(runs / "three", pace=0.1, gamma=0.9, desired_kl=0.2, out=tmp_path / "paced", **settings)
+    plain = kmyriad.jumpstart(runs / "three", pace=1, gamma=0.99, desired_kl=0.02, out=tmp_path / "plain", **settings)
+    fast = kmyriad.jumpstart(runs / "three", pace=1, gamma=0.9, desired_kl=0.2, out=tmp_path / "fast", **settings)
+    weights = [load_population(run).state_dict() for run in (paced, plain, fast)]
+    same = [all(torch.allclose(weights[0][name], of[name]) for name in weights[0]) for of in weights[1:]]
+    assert same == [True, False]
+
+
 def test_whole_horizons_do_not_stop_at_the_goal():
     assert SEGMENTS.stops_at_goal
     for settings in ({"rollout_steps": 40}, {"rollout_steps": None}, {"stop_at_goal": False}, {"goal": ()}):
