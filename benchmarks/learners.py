@@ -1,12 +1,13 @@
 """Ways of learning that no setting gives: another critic, other noise. `study.py` compares them with what is there."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from kmyriad.population.network import VALUE_GAIN, Critic, MultiAgentNetwork
+from kmyriad.population.network import Critic
 from kmyriad.rollout.randomness import action_noise
 
 LOWEST, HIGHEST, BINS = -5.0, 5.0, 50
@@ -20,33 +21,12 @@ class CategoricalCritic(Critic):
     (2018) and Farebrother et al. (2024) do it.
     """
 
-    def __init__(
-        self,
-        agents: int,
-        observation_size: int,
-        sizes: Sequence[int],
-        activation: str = "elu",
-        codes: Tensor | None = None,
-        code_rate: float = 0.1,
-        seed: int = 0,
-    ) -> None:
-        *trunk, adapter = sizes
-        MultiAgentNetwork.__init__(
-            self,
-            agents,
-            observation_size,
-            BINS,
-            trunk_hidden=trunk,
-            agent_hidden=adapter,
-            activation=activation,
-            output_gain=VALUE_GAIN,
-            codes=codes,
-            code_rate=code_rate,
-            seed=seed,
-        )
-        self.register_buffer("edges", torch.linspace(LOWEST, HIGHEST, BINS + 1), persistent=False)
-
+    outputs_per_value = BINS
     edges: Tensor
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.register_buffer("edges", torch.linspace(LOWEST, HIGHEST, BINS + 1), persistent=False)
 
     def forward(self, observations: Tensor) -> Tensor:
         return self.outputs(observations).softmax(-1) @ (0.5 * (self.edges[1:] + self.edges[:-1]))

@@ -100,6 +100,8 @@ VALUE_GAIN = 0.1
 class Critic(MultiAgentNetwork):
     """m value functions: normalised observations (m, n, d) to values (m, n)."""
 
+    outputs_per_value = 1
+
     def __init__(
         self,
         agents: int,
@@ -114,7 +116,7 @@ class Critic(MultiAgentNetwork):
         super().__init__(
             agents,
             observation_size,
-            1,
+            self.outputs_per_value,
             trunk_hidden=trunk,
             agent_hidden=adapter,
             activation=activation,
