@@ -114,8 +114,13 @@ class Replica:
         self._solved |= bool(success)
         done = terminated or truncated or last
         # After these MuJoCo has put the robot back to its start, in the middle of an episode.
-        is_broken = any(self._warnings[kind] for kind in DIVERGED_WARNINGS) if self._warnings is not None else False
-        row[flags:] = reward, terminated, done, NOT_TOLD if success is None else self._solved, is_broken
+        is_broken = self._warnings is not None and any(map(self._warnings.item, DIVERGED_WARNINGS))
+        row[flags + REWARD], row[flags + TERMINATED], row[flags + DONE] = (
+            reward,
+            terminated,
+            done,
+        )  # one by one is faster
+        row[flags + SUCCESS], row[flags + BROKEN] = NOT_TOLD if success is None else self._solved, is_broken
         if done:
             self.reset(next_seed, row)
 
