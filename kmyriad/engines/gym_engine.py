@@ -146,12 +146,11 @@ class GymEngine:
         processes = _processes(spread, count, known.seconds, threads)
         self._per_chunk = -(-count // processes)
         chunk = partial(Chunk, make, known.terms, goal, self._layout, self._action_size, self._per_chunk, count)
+        self._own = chunk(0, is_alone=False)
+        self._others: AsyncVectorEnv | None = None
         chunks = [partial(chunk, index) for index in range(-(-count // self._per_chunk))]
-        self._chunks: Chunk | AsyncVectorEnv
-        if len(chunks) == 1:
-            self._chunks = chunk(0, is_alone=False)
-        else:
-            self._chunks = AsyncVectorEnv(chunks, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+        if len(chunks) > 1:
+            self._others = AsyncVectorEnv(chunks[1:], copy=False, autoreset_mode=AutoresetMode.DISABLED)
         self._rows = np.zeros((len(chunks) * self._per_chunk, self._layout.width))
         self._sent = np.zeros((len(chunks) * self._per_chunk, self._action_size + 2))
         self._seed = 0
@@ -220,16 +219,19 @@ class GymEngine:
         return bool(np.array_equal(seen, state["seen"], equal_nan=True))
 
     def render(self) -> list[NDArray[np.uint8]]:
-        if not isinstance(self._chunks, Chunk):
+        if self._others is not None:
             raise UsageError("pictures are drawn in one process; ask for engine serial")
-        return self._chunks.pictures()
+        return self._own.pictures()
 
     def close(self) -> None:
+        self._own.close()
+        if self._others is None:
+            return
         try:
             with warnings.catch_warnings(action="ignore"):  # Gymnasium's words about a step that was interrupted
-                self._chunks.close(timeout=CLOSING)
+                self._others.close(timeout=CLOSING)
         except (EOFError, ConnectionError):  # of one that has ended already
-            self._chunks.close(terminate=True)
+            self._others.close(terminate=True)
 
     def _restart(self) -> NDArray[np.float32]:
         """Reset all replicas with the seeds of their episodes."""
@@ -239,25 +241,33 @@ class GymEngine:
             for number, episode in zip(self._numbers, self._episode.tolist(), strict=True)
         ]
         self._draw_seeds(np.arange(self.count))
+        options = {"seeds": seeds}
         with _alive():
-            self._receive(self._chunks.reset(options={"seeds": seeds}))
+            if self._others is None:
+                self._receive([self._own.reset(options=options)])
+            else:
+                self._others.reset_async(options=options)
+                self._receive([self._own.reset(options=options), self._others.reset_wait()])
         return self._rows[: self.count, self._layout.following].astype(np.float32)
 
     def _exchange(self) -> NDArray[np.float64]:
         """(n, width), what a step of every replica gave for what is to be sent to it."""
         sent = self._sent.reshape(-1, self._per_chunk, self._sent.shape[1])
         with _alive():
-            rows, *_, info = self._chunks.step(sent[0] if isinstance(self._chunks, Chunk) else sent)
-        self._receive((rows, info))
+            if self._others is None:
+                self._receive([self._own.step(sent[0])])
+            else:
+                self._others.step_async(sent[1:])
+                self._receive([self._own.step(sent[0]), self._others.step_wait()])
         return self._rows[: self.count]
 
-    def _receive(self, told: tuple[NDArray[np.float64], dict[str, Any]]) -> None:
-        rows, info = told
-        errors = np.atleast_1d(np.asarray(info.get("error", ()), object))
-        for sentence in errors:
-            if isinstance(sentence, str) and sentence:
-                raise TrainingStoppedError(f"{sentence}; mend the environment and resume from the last checkpoint")
-        self._rows[:] = rows.reshape(self._rows.shape)
+    def _receive(self, told: Sequence[tuple[Any, ...]]) -> None:
+        """Keep the rows that a step or a reset gave, here and in the other processes."""
+        for _, *_, info in told:
+            for sentence in np.atleast_1d(np.asarray(info.get("error", ()), object)):
+                if isinstance(sentence, str) and sentence:
+                    raise TrainingStoppedError(f"{sentence}; mend the environment and resume from the last checkpoint")
+        np.concatenate([rows.reshape(-1, self._layout.width) for rows, *_ in told], out=self._rows)
 
     def _draw_seeds(self, replicas: NDArray[np.intp]) -> None:
         """Of the next episodes of some replicas."""
@@ -294,7 +304,8 @@ PAUSED = 2.0
 class Chunk(gymnasium.Env[NDArray[np.float64], NDArray[np.float64]]):
     """Some replicas as one environment, whose observation is everything about all of them, a row each.
 
-    So Gymnasium's own AsyncVectorEnv runs them in a process of its own. They are made by the first reset: there.
+    So Gymnasium's own AsyncVectorEnv runs all but the first in processes of their own, while the asking process steps
+    that itself. Replicas are made by the first reset: there.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import kmyriad as km
 from kmyriad.engines import gym_engine
-from kmyriad.engines.gym_engine import Chunk, GymEngine, episode_seed
+from kmyriad.engines.gym_engine import GymEngine, episode_seed
 from kmyriad.engines.make import GoalPoint, make_engine
 from kmyriad.engines.replica import action_of
 from kmyriad.engines.source import find_source, name_of
@@ -413,9 +413,7 @@ def test_a_robot_that_mujoco_put_back_to_its_start_is_broken():
     """MuJoCo resets what has blown up by itself, in the middle of an episode: that state was not visited."""
     engine = make_engine("Hopper-v5", 2, horizon=10, engine="serial")
     engine.start(0)
-    chunk = engine._chunks
-    assert isinstance(chunk, Chunk)
-    data = chunk._replicas[1].env.unwrapped.data
+    data = engine._own._replicas[1].env.unwrapped.data
     data.qvel[:] = 1e12
     outcome = engine.step(np.zeros((2, 3), np.float32), NO_LIMIT)
     assert outcome.broken.tolist() == [False, True]
@@ -423,11 +421,11 @@ def test_a_robot_that_mujoco_put_back_to_its_start_is_broken():
 
 
 def test_a_process_that_is_killed_is_one_sentence_and_leaves_none_behind():
-    engine = make_engine(walk_env.CONTINUOUS, 4, horizon=100, engine="processes")
+    engine = make_engine(walk_env.CONTINUOUS, 6, horizon=100, engine="processes", threads=3)
     engine.start(0)
-    still, last = np.zeros((4, 2), np.float32), np.zeros(4, bool)
+    still, last = np.zeros((6, 2), np.float32), np.zeros(6, bool)
     engine.step(still, last)
-    killed, other = engine._chunks.processes
+    killed, other = engine._others.processes
     os.kill(killed.pid, signal.SIGKILL)
     killed.join()
     with pytest.raises(TrainingStoppedError, match="a process with replicas of the environment has ended"):
@@ -440,9 +438,9 @@ def test_a_process_that_is_killed_is_one_sentence_and_leaves_none_behind():
 def test_processes_end_also_where_an_interrupt_has_taken_an_answer(monkeypatch):
     """As it does between the answers of the first and the second process: the first has nothing more to say."""
     monkeypatch.setattr(gym_engine, "CLOSING", 0.5)
-    engine = make_engine(walk_env.CONTINUOUS, 4, horizon=10, engine="processes")
+    engine = make_engine(walk_env.CONTINUOUS, 6, horizon=10, engine="processes", threads=3)
     engine.start(0)
-    chunks = engine._chunks
+    chunks = engine._others
     chunks.step_async(np.zeros((len(chunks.processes), *chunks.single_action_space.shape)))
     chunks.parent_pipes[0].recv()
     closing = threading.Thread(target=engine.close, daemon=True)
