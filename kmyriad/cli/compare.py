@@ -56,7 +56,10 @@ class Command:
 
 def run(arguments: list[str]) -> None:
     command = tyro.cli(Command, args=arguments, prog="kmyriad compare")
-    if not command.folders:
+    # What stands behind `--by` may be runs already.
+    folders = [*command.folders, *(Path(name) for name in command.by if Path(name).exists())]
+    by = [name for name in command.by if not Path(name).exists()]
+    if not folders:
         raise UsageError("name the folders of at least one run:  kmyriad compare runs/A runs/B runs/C")
     from rich.markup import escape
 
@@ -69,7 +72,7 @@ def run(arguments: list[str]) -> None:
         say(f"looking at {one.given}")
         return current_evaluation(one, command.threads)
 
-    found = compare([open_run(folder) for folder in command.folders], evaluation_of, command.by)
+    found = compare([open_run(folder) for folder in folders], evaluation_of, by)
     console = output()
     for groups, differences, what, columns in (
         (found.pretraining, found.pretraining_differences, "pretraining", PRETRAINING),

@@ -148,6 +148,9 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, logge
     """Collect and improve, from the iteration after `state`'s until all environment steps are made."""
     assert state.critic is not None
     seed, rollouts, rule = config.run.seed, config.rollouts, config.paced_update
+    if rule != config.update and leads():
+        kl = "" if rule.desired_kl is None else f", KL {rule.desired_kl:.3g}"
+        say(f"pace: gamma {rule.gamma:.5g}{kl}, as episodes are {rollouts.horizon:,} steps long; --pace decides it")
     while state.env_steps < config.run.total_steps:
         started = time.perf_counter()
         state.iteration += 1

@@ -250,6 +250,12 @@ def test_mixed_runs_make_two_tables_and_figures(tmp_path, seeds, capsys):
     }
 
 
+def test_runs_may_stand_behind_the_settings_that_tell_groups_apart(tmp_path, capsys):
+    folders = [jumpstart(tmp_path / f"{lr}", learning_rate=lr).path for lr in (0.001, 0.002)]
+    main(["compare", "--by", "learning-rate", *map(str, folders)])
+    assert "2 jump-start runs in 2 groups" in capsys.readouterr().out
+
+
 def test_runs_of_several_lengths_make_a_figure_of_budgets(tmp_path):
     entropies, steps = {}, {}
     for budget in (1, 4):

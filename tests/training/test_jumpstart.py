@@ -168,12 +168,16 @@ def test_training_gives_up_at_the_limit_of_episodes(runs, tmp_path):
     assert run.config.task.horizon == 40
 
 
-def test_a_run_is_trained_at_its_pace(runs, tmp_path):
+def test_a_run_is_trained_at_its_pace(runs, tmp_path, capsys):
     """With a pace of a tenth as with gamma and KL that far along."""
     settings = SMALL | {"goal": GOAL, "agent": 1, "total_steps": 2400, "selection_steps": 400}
     paced = kmyriad.jumpstart(runs / "three", pace=0.1, gamma=0.9, desired_kl=0.2, out=tmp_path / "paced", **settings)
+    assert "pace: gamma 0.99, KL 0.02, as episodes are 40 steps long; --pace" in " ".join(
+        capsys.readouterr().err.split()
+    )
     plain = kmyriad.jumpstart(runs / "three", pace=1, gamma=0.99, desired_kl=0.02, out=tmp_path / "plain", **settings)
     fast = kmyriad.jumpstart(runs / "three", pace=1, gamma=0.9, desired_kl=0.2, out=tmp_path / "fast", **settings)
+    assert "pace" not in capsys.readouterr().err.replace(str(tmp_path), "")
     weights = [load_population(run).state_dict() for run in (paced, plain, fast)]
     same = [all(torch.allclose(weights[0][name], of[name]) for name in weights[0]) for of in weights[1:]]
     assert same == [True, False]
