@@ -224,14 +224,13 @@ class GymEngine:
         return self._own.pictures()
 
     def close(self) -> None:
+        if self._others is not None:
+            try:
+                with warnings.catch_warnings(action="ignore"):  # Gymnasium's words about a step that was interrupted
+                    self._others.close(timeout=CLOSING)
+            except (EOFError, ConnectionError):  # of one that has ended already
+                self._others.close(terminate=True)
         self._own.close()
-        if self._others is None:
-            return
-        try:
-            with warnings.catch_warnings(action="ignore"):  # Gymnasium's words about a step that was interrupted
-                self._others.close(timeout=CLOSING)
-        except (EOFError, ConnectionError):  # of one that has ended already
-            self._others.close(terminate=True)
 
     def _restart(self) -> NDArray[np.float32]:
         """Reset all replicas with the seeds of their episodes."""
