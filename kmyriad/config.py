@@ -308,6 +308,8 @@ class StartConfig:
     """Environment steps that selecting may take at most; none lets it grow with agents and horizon."""
     critic_warm_up: Annotated[int, Between(0, 10_000_000)] = 8
     """Warm-up: iterations at the start in which only the critic learns."""
+    asymmetric_critic: bool | None = False
+    """Show the critic the features that were explored; none: where a goal is given in some that policies cannot see."""
     pace: Annotated[float, Between(1e-6, 1.0)] | None = 1.0
     """What 1 - gamma and desired_kl are multiplied by; none: 200 / horizon, at most 1, where there is a goal."""
 

@@ -117,7 +117,7 @@ def preset(name: str, env: str, agents: int, update: str | None = None, method: 
 
 def jumpstart_quick(init: Init) -> JumpstartConfig:
     """About five minutes on two cores: two million steps."""
-    return with_settings(JumpstartConfig(), {"init": init, "pace": None})
+    return with_settings(JumpstartConfig(), {"init": init, "asymmetric_critic": None, "pace": None})
 
 
 def jumpstart_paper(init: Init) -> JumpstartConfig:

@@ -19,6 +19,7 @@ LUCKY = "kmyriad-test/WalkLucky-v0"
 RAISING = "kmyriad-test/WalkRaising-v0"
 WORTHLESS = "kmyriad-test/WalkWorthless-v0"
 FICKLE = "kmyriad-test/WalkFickle-v0"
+BLIND = "kmyriad-test/WalkBlind-v0"
 EDGE = 1.5
 """How far the ends are where episodes end early."""
 
@@ -87,6 +88,19 @@ class WalkFickle(Walk):
         return seen, *rest
 
 
+class WalkBlind(Walk):
+    """Sees how it moved and not where it is, which `info` tells."""
+
+    def reset(self, *, seed=None, options=None):
+        seen, info = super().reset(seed=seed, options=options)
+        return seen, info | {"place": self._place.copy()}
+
+    def step(self, action):
+        before = self._place
+        _, *rest, info = super().step(action)
+        return (self._place - before).astype(np.float32), *rest, info | {"place": self._place.copy()}
+
+
 FAILS_FROM = 30
 
 
@@ -107,8 +121,9 @@ class WalkFailing(Walk):
 
 
 def register() -> None:
-    if FICKLE not in gymnasium.registry:
-        gymnasium.register(FICKLE, entry_point=WalkFickle, disable_env_checker=True)
+    for env_id, made in ((FICKLE, WalkFickle), (BLIND, WalkBlind)):
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, entry_point=made, disable_env_checker=True)
     for env_id, raises in ((RAISING, True), (WORTHLESS, False)):
         if env_id not in gymnasium.registry:
             gymnasium.register(env_id, entry_point=WalkFailing, kwargs={"raises": raises}, disable_env_checker=True)

@@ -15,6 +15,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from kmyriad.population.normaliser import Normaliser
+
 ACTIVATIONS: dict[str, nn.Module] = {"relu": nn.ReLU(inplace=True), "elu": nn.ELU(inplace=True), "tanh": nn.Tanh()}
 """In place where that can be, which saves a copy of every layer. Policies from elsewhere have tanh."""
 
@@ -98,9 +100,14 @@ VALUE_GAIN = 0.1
 
 
 class Critic(MultiAgentNetwork):
-    """m value functions: normalised observations (m, n, d) to values (m, n)."""
+    """m value functions: what `seen` returns (m, n, d) to values (m, n).
+
+    That is the normalised observations, and with `hidden` so many features which policies do not observe: an asymmetric
+    critic (Pinto et al. 2018). What it is worth to be somewhere cannot be learned by a critic that does not know where.
+    """
 
     outputs_per_value = 1
+    hidden: Normaliser | None
 
     def __init__(
         self,
@@ -110,12 +117,13 @@ class Critic(MultiAgentNetwork):
         activation: str = "elu",
         codes: Tensor | None = None,
         code_rate: float = 0.1,
+        hidden: int = 0,
         seed: int = 0,
     ) -> None:
         *trunk, adapter = sizes
         super().__init__(
             agents,
-            observation_size,
+            observation_size + hidden,
             self.outputs_per_value,
             trunk_hidden=trunk,
             agent_hidden=adapter,
@@ -125,13 +133,18 @@ class Critic(MultiAgentNetwork):
             code_rate=code_rate,
             seed=seed,
         )
+        self.hidden = Normaliser(hidden) if hidden else None
 
-    def forward(self, observations: Tensor) -> Tensor:
-        return self.outputs(observations).squeeze(-1)
+    def seen(self, observations: Tensor, features: Tensor) -> Tensor:
+        """(m, ..., d), from normalised observations and the features of the same states."""
+        return observations if self.hidden is None else torch.cat([observations, self.hidden(features)], dim=-1)
 
-    def error(self, observations: Tensor, returns: Tensor) -> Tensor:
+    def forward(self, seen: Tensor) -> Tensor:
+        return self.outputs(seen).squeeze(-1)
+
+    def error(self, seen: Tensor, returns: Tensor) -> Tensor:
         """(m, n), what it is to make small: half the square of how far it is off the `returns` (m, n)."""
-        return 0.5 * (self(observations) - returns).square()
+        return 0.5 * (self(seen) - returns).square()
 
 
 def _uniform(shape: tuple[int, ...], inputs: int, generator: torch.Generator, gain: float = 1.0) -> Tensor:

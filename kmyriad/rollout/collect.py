@@ -70,6 +70,15 @@ class Outcomes(Segment):
         return self.valid.numel()
 
     @property
+    def features_before(self) -> Tensor:
+        """(m, p, L, f), of the states before the steps.
+
+        Where an episode or the segment begins, those after its first step stand for them, which are near.
+        """
+        before = torch.cat([self.features[:, :, :1], self.features[:, :, :-1]], dim=2)
+        return torch.where((self.episode_steps == 0)[..., None], self.features, before)
+
+    @property
     def in_first_episode(self) -> Tensor:
         """(m, p, L), bool: the steps of the episode that each replica began with, its last step included."""
         ended = self.dones.cumsum(dim=-1) - self.dones.long()

@@ -174,7 +174,10 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, logge
             generator(seed, state.iteration, SHUFFLING),
             critic_only=state.iteration <= config.start.critic_warm_up,
         )
-        state.population.see(trajectory.observations, trajectory.valid)
+        if config.start.init == "random":  # what was trained before would become another policy under its own feet
+            state.population.see(trajectory.observations, trajectory.valid)
+        if state.critic.hidden is not None:
+            state.critic.hidden.see(trajectory.features[trajectory.valid])
         state.average_in(rule.averaged_iterations)
 
         # Write it down.
@@ -241,6 +244,7 @@ def initial_state(
         population.observation_size,
         rule.critic_hidden,
         population.activation_name,
+        hidden=hidden_features(config),
         seed=config.run.seed,
     ).to(device)
     critic_rate = rule.learning_rate if rule.critic_learning_rate is None else rule.critic_learning_rate
@@ -254,6 +258,16 @@ def initial_state(
         chosen = ranking.standings[: config.start.top]
         state.success_steps = [steps for standing in chosen for steps in standing.success_steps][-REMEMBERED:]
     return state
+
+
+def hidden_features(config: JumpstartConfig) -> int:
+    """How many features the critic is shown beside observations: all of them, where policies do not observe them."""
+    asked = config.start.asymmetric_critic
+    if asked is False or not config.task.goal:
+        return 0
+    replicas = task_of(config).replicas(1, threads=1)
+    replicas.close()
+    return replicas.feature_size if asked or replicas.engine.columns is None else 0
 
 
 def with_source(config: JumpstartConfig, source: PretrainConfig | None = None) -> JumpstartConfig:

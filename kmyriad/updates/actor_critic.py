@@ -49,24 +49,22 @@ def actor_critic(
     """
     assert trajectory.next_observations is not None
     observations = population.inputs(trajectory.observations)
-    next_observations = population.inputs(trajectory.next_observations)
+    seen = critic.seen(observations, trajectory.features_before)
+    next_seen = critic.seen(population.inputs(trajectory.next_observations), trajectory.features)
     informed, counts = _informed(rewards), trajectory.share.gather(trajectory.valid)
     parts = _Parts(counts, trajectory.share)
     critic_only = critic_only or not bool(informed.any())
     learning = [*population.parameters()]
     if settings.critic_epochs:
-        report = _learn_values(
-            critic, optimizer, observations, next_observations, trajectory, rewards, settings, parts, rng
-        )
+        report = _learn_values(critic, optimizer, seen, next_seen, trajectory, rewards, settings, parts, rng)
         if critic_only or not math.isfinite(report.gradient_norm):
             return report
     else:
         learning += critic.parameters()
-    values, advantages = _evaluate(
-        critic, observations, next_observations, trajectory, rewards, settings.gamma, settings.gae_lambda
-    )
+    values, advantages = _evaluate(critic, seen, next_seen, trajectory, rewards, settings.gamma, settings.gae_lambda)
     batch = _Batch(
         observations.flatten(1, 2),
+        seen.flatten(1, 2),
         trajectory.actions.flatten(1, 2),
         trajectory.log_probs.flatten(1, 2),
         (_standardised_by_all(advantages, counts, trajectory.share) * informed).flatten(1, 2),
@@ -168,6 +166,8 @@ class _Batch:
 
     observations: Tensor
     """Normalised."""
+    seen: Tensor
+    """By the critic."""
     actions: Tensor
     log_probs: Tensor
     advantages: Tensor
@@ -199,8 +199,8 @@ class _Parts:
 def _learn_values(
     critic: Critic,
     optimizer: torch.optim.Optimizer,
-    observations: Tensor,
-    next_observations: Tensor,
+    seen: Tensor,
+    next_seen: Tensor,
     trajectory: Trajectory,
     rewards: Tensor,
     settings: ActorCritic,
@@ -209,8 +209,8 @@ def _learn_values(
 ) -> UpdateReport:
     """The critic alone goes through the iteration's steps, `settings.critic_epochs` times."""
     far = settings.gae_lambda if settings.critic_lambda is None else settings.critic_lambda
-    values, advantages = _evaluate(critic, observations, next_observations, trajectory, rewards, settings.gamma, far)
-    inputs, returns = observations.flatten(1, 2), (values + advantages).flatten(1, 2)
+    values, advantages = _evaluate(critic, seen, next_seen, trajectory, rewards, settings.gamma, far)
+    inputs, returns = seen.flatten(1, 2), (values + advantages).flatten(1, 2)
     weights = trajectory.valid.flatten(1, 2).float()
     steps, first_norm = 0, 0.0
     for _ in range(settings.critic_epochs):
@@ -244,17 +244,17 @@ def _descend(loss: Tensor, parameters: list[nn.Parameter], optimizer: torch.opti
 @torch.no_grad()
 def _evaluate(
     critic: Critic,
-    observations: Tensor,
-    next_observations: Tensor,
+    seen: Tensor,
+    next_seen: Tensor,
     trajectory: Trajectory,
     rewards: Tensor,
     gamma: float,
     gae_lambda: float,
 ) -> tuple[Tensor, Tensor]:
-    """(values, advantages) of every step, (m, p, L) each, from normalised observations and next_observations."""
+    """(values, advantages) of every step, (m, p, L) each, from what the critic sees before and after it."""
     valid, goes_on = trajectory.valid, trajectory.valid & ~trajectory.terminated
-    values = critic(observations.flatten(1, 2)).view_as(valid) * valid
-    next_values = critic(next_observations.flatten(1, 2)).view_as(valid) * goes_on
+    values = critic(seen.flatten(1, 2)).view_as(valid) * valid
+    next_values = critic(next_seen.flatten(1, 2)).view_as(valid) * goes_on
     return values, gae(rewards, values, next_values, trajectory.dones, gamma, gae_lambda)
 
 
@@ -267,7 +267,7 @@ def _loss(
     """
     error = torch.zeros_like(batch.returns)
     if not settings.critic_epochs:
-        error = critic.error(batch.observations, batch.returns)
+        error = critic.error(batch.seen, batch.returns)
     if critic_only:
         return (error * batch.weights).sum() / counted, torch.zeros_like(batch.weights)
     policy = population.policy(batch.observations)

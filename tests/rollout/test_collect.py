@@ -4,7 +4,7 @@ import torch
 
 from kmyriad.population.distributions import action_spec
 from kmyriad.population.population import Population
-from kmyriad.rollout.collect import collect
+from kmyriad.rollout.collect import Outcomes, collect
 from kmyriad.rollout.replicas import make_replicas
 from tests import walk_env
 
@@ -106,3 +106,12 @@ def test_visits_are_what_an_entropy_is_estimated_from():
     for name in ("features", "valid", "xy"):
         assert np.shares_memory(getattr(visits, name), getattr(trajectory.segment, name).numpy()), name
     np.testing.assert_array_equal(visits.xy, visits.features)  # the first two of two
+
+
+def test_features_before_a_step_are_those_after_the_last_one():
+    """But in the first step of an episode, and of the segment: there those after it are near enough."""
+    features = torch.arange(6.0).view(1, 1, 6, 1)
+    flags = torch.ones(1, 1, 6, dtype=torch.bool)
+    steps = torch.tensor([7, 8, 0, 1, 2, 0]).view(1, 1, 6)
+    outcomes = Outcomes(features, features, flags, flags, flags, None, features[..., 0], steps)
+    assert outcomes.features_before.flatten().tolist() == [0, 0, 2, 2, 3, 5]

@@ -15,6 +15,7 @@ from kmyriad.evaluation.selection import rank_agents, rank_stored
 from kmyriad.population.population import Population
 from kmyriad.presets import jumpstart_preset
 from kmyriad.rollout.task import task_of
+from kmyriad.runs.checkpoints import newest_checkpoint
 from kmyriad.runs.run import open_run
 from kmyriad.runs.state import load_population
 from kmyriad.training import jumpstart as jumpstarting
@@ -28,6 +29,8 @@ walk_env.register()
 SELECTION = 1200
 """Steps that selecting may take: 30 episodes. One agent, or ten, take them all."""
 ITERATION = 8 * 20
+PRETRAINING = {"horizon": 40, "trunk_hidden": (16,), "agent_hidden": 8, "threads": 1, "initial_std": 0.6}
+PRETRAINING |= {"replicas": 12, "rollout_steps": 20, "total_steps": 4 * 12 * 20}
 SMALL = {"replicas": 8, "rollout_steps": 20, "critic_warm_up": 2, "critic_hidden": (16, 8), "threads": 1}
 SMALL |= {"selection_steps": SELECTION, "total_steps": SELECTION + 6 * ITERATION}
 GOAL = (1.0, -2.0)
@@ -38,12 +41,10 @@ GOAL = (1.0, -2.0)
 def runs(tmp_path_factory):
     """Small pretraining runs: `three` agents and `one` in PointMaze, two in a user's own environment (`walk`)."""
     folder = tmp_path_factory.mktemp("runs")
-    sizes = {"horizon": 40, "trunk_hidden": (16,), "agent_hidden": 8, "threads": 1, "initial_std": 0.6}
-    segments = {"replicas": 12, "rollout_steps": 20, "total_steps": 4 * 12 * 20}
-    kmyriad.pretrain("point-maze", out=folder / "three", agents=3, **segments, **sizes)
-    kmyriad.pretrain("point-maze", out=folder / "one", agents=1, **segments, **sizes)
-    whole = {"replicas": 8, "rollout_steps": None, "total_steps": 4 * 8 * 40}
-    kmyriad.pretrain(walk_env.CONTINUOUS, out=folder / "walk", agents=2, **whole, **sizes)
+    kmyriad.pretrain("point-maze", out=folder / "three", agents=3, **PRETRAINING)
+    kmyriad.pretrain("point-maze", out=folder / "one", agents=1, **PRETRAINING)
+    whole = PRETRAINING | {"replicas": 8, "rollout_steps": None, "total_steps": 4 * 8 * 40}
+    kmyriad.pretrain(walk_env.CONTINUOUS, out=folder / "walk", agents=2, **whole)
     return folder
 
 
@@ -80,7 +81,6 @@ def test_the_policy_is_the_agent_until_the_critic_is_warm(runs, tmp_path):
     source = load_population(open_run(runs / "three"))
     observations = torch.randn(1, 50, chosen.observation_size)
     with torch.no_grad():
-        chosen.normaliser = source.normaliser  # goes on learning what is usual
         mine, agents = chosen(observations), source(observations.expand(3, -1, -1))
         alone = source.agent(1)(observations[0])
     torch.testing.assert_close(mine.mean[0], agents.mean[1])
@@ -103,6 +103,33 @@ def test_a_resumed_jumpstart_is_the_uninterrupted_one(runs, selected, rollout_st
     assert last_bytes(parts) == last_bytes(whole)
     assert len(whole.metrics()[-1]["success_per_agent"]) == 2
     assert load_population(whole).agents == 2
+
+
+def test_the_critic_is_shown_what_policies_do_not_see(runs, tmp_path):
+    kmyriad.pretrain(walk_env.BLIND, out=tmp_path / "blind", agents=2, features=("info.place",), **PRETRAINING)
+    settings = SMALL | {"agent": 0, "checkpoint_every": 1}
+    seen = {}
+    for name, of_it in {
+        "shown": {"goal": (1.0, 0.0)},
+        "not shown": {"goal": (1.0, 0.0), "asymmetric_critic": False},
+        "no goal": {},
+    }.items():
+        run = kmyriad.jumpstart(tmp_path / "blind", out=tmp_path / name, **settings, **of_it)
+        seen[name] = critic_of(run)["critic.trunk_weights.0"].shape[0]
+    points = kmyriad.jumpstart(runs / "three", goal=GOAL, out=tmp_path / "points", **settings)
+    assert seen == {"shown": 4, "not shown": 2, "no goal": 2}
+    assert critic_of(points)["critic.trunk_weights.0"].shape[0] == 4  # its observations, which have x and y
+    shown = kmyriad.open_run(tmp_path / "shown")
+    assert critic_of(shown)["critic.hidden.count"] == 6 * ITERATION
+    early = settings | {"goal": (1.0, 0.0), "total_steps": settings["total_steps"] - 3 * ITERATION}
+    kmyriad.jumpstart(tmp_path / "blind", out=tmp_path / "parts", **early)
+    parts = kmyriad.jumpstart(out=tmp_path / "parts", resume=True, total_steps=settings["total_steps"])
+    assert last_bytes(parts) == last_bytes(shown)
+
+
+def critic_of(run):
+    tensors = newest_checkpoint(run.checkpoints).content.tensors
+    return {name: tensor for name, tensor in tensors.items() if name.startswith("critic.")}
 
 
 def test_success_is_the_same_whether_episodes_stop_at_the_goal_or_not(runs, tmp_path, monkeypatch):
@@ -188,6 +215,16 @@ def test_whole_horizons_do_not_stop_at_the_goal():
     for settings in ({"rollout_steps": 40}, {"rollout_steps": None}, {"stop_at_goal": False}, {"goal": ()}):
         assert not with_settings(SEGMENTS, settings).stops_at_goal
     assert not with_settings(jumpstart_preset("paper", "best"), {"goal": GOAL}).stops_at_goal
+
+
+@pytest.mark.parametrize("init", ["best", "random"])
+def test_only_those_who_begin_learn_what_is_usual(init, runs, tmp_path):
+    """Under other statistics of observations a trained policy would be another one."""
+    settings = SMALL | {"replicas": 60, "episode_limit": 40, "total_steps": SELECTION + 4 * 60 * 20}
+    run = kmyriad.jumpstart(runs / "three", init=init, goal=GOAL, agent=1, out=tmp_path / "run", **settings)
+    assert run.metrics()[-1]["update_kl"] > 0
+    now, before = (load_population(one).normaliser.state_dict() for one in (run, open_run(runs / "three")))
+    assert all(torch.equal(now[name], before[name]) for name in before) == (init == "best")
 
 
 def test_baselines(runs, tmp_path):
