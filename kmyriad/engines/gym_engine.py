@@ -18,6 +18,7 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector.async_vector_env import AsyncState
 from numpy.typing import NDArray
 
 from kmyriad.engines.engine import Outcome, State
@@ -148,6 +149,8 @@ class GymEngine:
         chunk = partial(Chunk, make, known.terms, goal, self._layout, self._action_size, self._per_chunk, count)
         self._own = chunk(0, is_alone=False)
         self._others: AsyncVectorEnv | None = None
+        self._pending = AsyncState.DEFAULT
+        """What the others have been asked for and not told yet."""
         chunks = [partial(chunk, index) for index in range(-(-count // self._per_chunk))]
         if len(chunks) > 1:
             self._others = AsyncVectorEnv(chunks[1:], copy=False, autoreset_mode=AutoresetMode.DISABLED)
@@ -225,6 +228,7 @@ class GymEngine:
 
     def close(self) -> None:
         if self._others is not None:
+            self._others._state = self._pending  # an interrupt may have come before it noted that itself
             try:
                 with warnings.catch_warnings(action="ignore"):  # Gymnasium's words about a step that was interrupted
                     self._others.close(timeout=CLOSING)
@@ -243,10 +247,13 @@ class GymEngine:
         options = {"seeds": seeds}
         with _alive():
             if self._others is None:
-                self._receive([self._own.reset(options=options)])
+                told = [self._own.reset(options=options)]
             else:
+                self._pending = AsyncState.WAITING_RESET
                 self._others.reset_async(options=options)
-                self._receive([self._own.reset(options=options), self._others.reset_wait()])
+                told = [self._own.reset(options=options), self._others.reset_wait()]
+                self._pending = AsyncState.DEFAULT
+        self._receive(told)
         return self._rows[: self.count, self._layout.following].astype(np.float32)
 
     def _exchange(self) -> NDArray[np.float64]:
@@ -254,10 +261,13 @@ class GymEngine:
         sent = self._sent.reshape(-1, self._per_chunk, self._sent.shape[1])
         with _alive():
             if self._others is None:
-                self._receive([self._own.step(sent[0])])
+                told: list[tuple[Any, ...]] = [self._own.step(sent[0])]
             else:
+                self._pending = AsyncState.WAITING_STEP
                 self._others.step_async(sent[1:])
-                self._receive([self._own.step(sent[0]), self._others.step_wait()])
+                told = [self._own.step(sent[0]), self._others.step_wait()]
+                self._pending = AsyncState.DEFAULT
+        self._receive(told)
         return self._rows[: self.count]
 
     def _receive(self, told: Sequence[tuple[Any, ...]]) -> None:

@@ -450,6 +450,37 @@ def test_processes_end_also_where_an_interrupt_has_taken_an_answer(monkeypatch):
     assert not any(process.is_alive() for process in chunks.processes)
 
 
+def test_processes_are_heard_out_where_an_interrupt_came_as_soon_as_they_were_asked(monkeypatch):
+    """Before the vector environment has noted that there are answers to wait for: else they write to nobody."""
+    engine = make_engine(walk_env.CONTINUOUS, 6, horizon=10, engine="processes", threads=3)
+    engine.start(0)
+    others, heard = engine._others, []
+
+    class Pipe:
+        def __init__(self, pipe):
+            self.pipe = pipe
+
+        def recv(self):
+            heard.append(self.pipe.recv())
+            return heard[-1]
+
+        def __getattr__(self, name):
+            return getattr(self.pipe, name)
+
+    def interrupted(actions):
+        for pipe, action in zip(others.parent_pipes, actions, strict=True):
+            pipe.send(("step", action))
+        raise KeyboardInterrupt
+
+    others.parent_pipes = [Pipe(pipe) for pipe in others.parent_pipes]
+    monkeypatch.setattr(others, "step_async", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.step(np.zeros((6, 2), np.float32), np.zeros(6, bool))
+    engine.close()
+    assert [process.exitcode for process in others.processes] == [0, 0]
+    assert [answer is None for answer, _ in heard] == [False, False, True, True]  # to the step, to closing
+
+
 def test_an_interrupt_ends_processes_without_a_word_of_theirs(tmp_path):
     command = [sys.executable, "-m", "kmyriad", "pretrain", "Hopper-v5", "--engine", "processes", "--replicas", "10"]
     command += ["--total-steps", "100000000", "--out", str(tmp_path / "run")]
