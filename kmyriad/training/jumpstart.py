@@ -117,6 +117,8 @@ def _fine_tune(config: JumpstartConfig, device: torch.device, out: str | Path | 
             )
     else:
         state = initial_state(config, load_population(run), device=device)
+    if leads():
+        tell_choices(config, state)
     replicas = training_replicas(config)
     try:
         if not resume:
@@ -131,6 +133,16 @@ def _fine_tune(config: JumpstartConfig, device: torch.device, out: str | Path | 
     finally:
         replicas.close()
     return run
+
+
+def tell_choices(config: JumpstartConfig, state: TrainingState) -> None:
+    """Say what was decided by the environment and its horizon."""
+    rule, horizon = config.paced_update, config.rollouts.horizon
+    if rule != config.update:
+        kl = "" if rule.desired_kl is None else f", KL {rule.desired_kl:.3g}"
+        say(f"pace: gamma {rule.gamma:.5g}{kl}, as episodes are {horizon:,} steps long; --pace decides it")
+    if state.critic is not None and state.critic.hidden is not None:
+        say("critic: it is shown what was explored, which policies do not observe; --asymmetric-critic decides it")
 
 
 def training_replicas(config: JumpstartConfig) -> Replicas:
@@ -148,9 +160,6 @@ def ppo(config: JumpstartConfig, replicas: Replicas, state: TrainingState, logge
     """Collect and improve, from the iteration after `state`'s until all environment steps are made."""
     assert state.critic is not None
     seed, rollouts, rule = config.run.seed, config.rollouts, config.paced_update
-    if rule != config.update and leads():
-        kl = "" if rule.desired_kl is None else f", KL {rule.desired_kl:.3g}"
-        say(f"pace: gamma {rule.gamma:.5g}{kl}, as episodes are {rollouts.horizon:,} steps long; --pace decides it")
     while state.env_steps < config.run.total_steps:
         started = time.perf_counter()
         state.iteration += 1

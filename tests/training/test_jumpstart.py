@@ -105,7 +105,7 @@ def test_a_resumed_jumpstart_is_the_uninterrupted_one(runs, selected, rollout_st
     assert load_population(whole).agents == 2
 
 
-def test_the_critic_is_shown_what_policies_do_not_see(runs, tmp_path):
+def test_the_critic_is_shown_what_policies_do_not_see(runs, tmp_path, capsys):
     kmyriad.pretrain(walk_env.BLIND, out=tmp_path / "blind", agents=2, features=("info.place",), **PRETRAINING)
     settings = SMALL | {"agent": 0, "checkpoint_every": 1}
     seen = {}
@@ -116,6 +116,7 @@ def test_the_critic_is_shown_what_policies_do_not_see(runs, tmp_path):
     }.items():
         run = kmyriad.jumpstart(tmp_path / "blind", out=tmp_path / name, **settings, **of_it)
         seen[name] = critic_of(run)["critic.trunk_weights.0"].shape[0]
+        assert ("critic: it is shown" in capsys.readouterr().err) == (name == "shown")
     points = kmyriad.jumpstart(runs / "three", goal=GOAL, out=tmp_path / "points", **settings)
     assert seen == {"shown": 4, "not shown": 2, "no goal": 2}
     assert critic_of(points)["critic.trunk_weights.0"].shape[0] == 4  # its observations, which have x and y
